@@ -4,7 +4,7 @@ CREATE TABLE probe (
     uid    INTEGER PRIMARY KEY AUTOINCREMENT,
     -- `GROUP/EVENT`.
     name   TEXT    NOT NULL UNIQUE,
-    -- Everything that is stored of it, as JSON: `server/src/store/probes.rs: Record`.
+    -- Everything that is stored of it, as JSON: `server/control/src/store/probes.rs: Record`.
     record TEXT    NOT NULL
 ) STRICT;
 
@@ -146,7 +146,7 @@ CREATE TABLE calibration (
     figures TEXT    NOT NULL
 ) STRICT;
 
--- Records of the reserve file (`server/src/store/reserve.rs`) up to this number are in the tables above: a crash before
+-- Records of the reserve file (`server/control/src/store/reserve.rs`) up to this number are in the tables above: a crash before
 -- the file is emptied does not write them twice.
 CREATE TABLE reserve (
     id   INTEGER PRIMARY KEY CHECK (id = 0),

@@ -11,7 +11,9 @@ mod support;
 use std::io::Write as _;
 
 use criterion::{Criterion, Throughput, criterion_group, criterion_main};
-use kprobed_client::event::format::{EXACT, JsonLines, TextLines, TextParts, TimeForm};
+use kprobed_client::event::format::{
+    EXACT, JsonLines, LocationForm, TextColours, TextLines, TextParts, TimeForm,
+};
 use kprobed_client::event::{Address, Batch, Context, Escaped, Fields, Row, Value};
 use serde::{Serialize, Serializer};
 
@@ -23,8 +25,8 @@ fn clock(second: u64) -> String {
 }
 
 fn text_lines() -> TextLines {
-    let parts = TextParts { context: false, task: true, location: true };
-    TextLines::new(TimeForm::Wall(Box::new(clock)), parts, ("", ""))
+    let parts = TextParts { context: false, task: true, location: LocationForm::All };
+    TextLines::new(TimeForm::Wall(Box::new(clock)), parts, TextColours::default())
 }
 
 /// A line of text by the formatting of the standard library.

@@ -15,11 +15,13 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Instant, SystemTime};
 
-use kprobed::auth::{AuditQueue, Rights, as_daemon};
-use kprobed::control::{Controller, Observer, ProbeStates, Registry};
+use kprobed::auth::as_daemon;
 use kprobed::rpc::ProbeServer;
-use kprobed::store::Store;
 use kprobed_client::{Client, ConnectOptions, Target};
+use kprobed_control::ProbeStates;
+use kprobed_control::auth::{AuditQueue, Rights};
+use kprobed_control::store::Store;
+use kprobed_control::{Controller, Observer, Registry};
 use kprobed_host::kernel::FactsCache;
 use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
 use kprobed_lang::definition::Features;

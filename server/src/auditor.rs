@@ -14,8 +14,8 @@ use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
 use self::joined::Joined;
-use crate::auth::AuditInbox;
-use crate::store::Store;
+use kprobed_control::auth::AuditInbox;
+use kprobed_control::store::Store;
 
 /// Entries that are written at the cost of one.
 const AT_ONCE: usize = 256;

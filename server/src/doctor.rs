@@ -6,8 +6,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::control::{Probe, ProbeState, Registry, altered, ftrace_enabled};
 use crate::health::{HostCheck, failed, ok, warning};
+use kprobed_control::{Probe, ProbeState, Registry, altered, ftrace_enabled};
 use kprobed_host::kernel::{FactsCache, TRACE_CLOCK};
 use kprobed_host::tracefs::{
     Alteration, CurrentInstance, HitCounts, InstanceFile, ListedProbe, Tracefs, TracefsError,
@@ -342,7 +342,7 @@ mod tests {
     use kprobed_proto::v1::CheckStatus;
 
     use super::*;
-    use crate::control::test_probe;
+    use kprobed_control::samples::probe as test_probe;
 
     #[test]
     fn probes_with_skipped_runs_are_named() {

@@ -3,6 +3,7 @@
 //! Owns the list of commands, and which daemons each of them talks to.
 
 use std::future::{Ready, ready};
+use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
@@ -83,7 +84,7 @@ macro_rules! commands {
             /// Runs it on one host, which may be one of many.
             pub(crate) async fn run_on_host(self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
                 match self {
-                    $(Self::$name(arguments) => $run(global, arguments, output).await,)*
+                    $(Self::$name(arguments) => Box::pin($run(global, arguments, output)).await,)*
                     _ => Err(Failure::one_host_only()),
                 }
             }
@@ -91,7 +92,7 @@ macro_rules! commands {
             /// Runs it for one daemon, for many together, or for none.
             pub(crate) async fn run(self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
                 match self {
-                    $(Self::$own(arguments) => $own_run(global, arguments, output).await,)*
+                    $(Self::$own(arguments) => Box::pin($own_run(global, arguments, output)).await,)*
                     command => command.run_on_host(global, output).await,
                 }
             }
@@ -175,6 +176,8 @@ commands! {
         Config(config::Arguments) => config::run, Own;
         /// Show the options that every command has
         Options(OptionsArguments) => options, Own;
+        /// Explain what can be traced, and how it is written
+        Language(LanguageArguments) => language, Own;
         /// Print a shell completion script
         Completions(completions::Arguments) => completions, Own;
     }
@@ -183,6 +186,18 @@ commands! {
 /// Arguments of `options`: it has none.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct OptionsArguments {}
+
+/// Arguments of `language`: it has none.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = LANGUAGE)]
+pub(crate) struct LanguageArguments {}
+
+/// The page of the language, which is also one of the manual.
+const LANGUAGE: &str = include_str!("../../../deploy/docs/reference/definitions.md");
+
+fn language(_: &Global, _: LanguageArguments, output: &mut Output) -> Ready<Result<Exit, Failure>> {
+    ready(output.raw(LANGUAGE.as_bytes()).map(|()| Exit::Success).map_err(Failure::from))
+}
 
 fn options(_: &Global, _: OptionsArguments, output: &mut Output) -> Ready<Result<Exit, Failure>> {
     let whole = Cli::command();
@@ -215,7 +230,16 @@ impl Command {
             Self::List(arguments) if arguments.is_endless() => Reach::One,
             Self::Get(arguments) if arguments.is_endless() => Reach::One,
             Self::Doctor(arguments) if arguments.repair => Reach::Change,
+            Self::Hits(arguments) if arguments.may_define() => Reach::Change,
             _ => self.usual_reach(),
+        }
+    }
+
+    /// How long it takes by itself, whatever the daemon takes.
+    pub(crate) fn lasts(&self) -> Duration {
+        match self {
+            Self::Hits(arguments) => arguments.lasts(),
+            _ => Duration::ZERO,
         }
     }
 
@@ -354,7 +378,8 @@ mod tests {
     #[test]
     fn a_paragraph_of_help_is_one_line() {
         let whole = Cli::command();
-        for (path, command) in every(&whole) {
+        // A page of the manual is no wider than a terminal.
+        for (path, command) in every(&whole).into_iter().filter(|(path, _)| path != "language") {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let lines: Vec<_> = help.lines().collect();
             for two in lines.windows(2) {
@@ -382,7 +407,7 @@ mod tests {
                     panic!("{line}\n{words:?}\n{error}");
                 }
             }
-            let is_exempt = path.contains(' ') || ["", "options"].contains(&path.as_str());
+            let is_exempt = path.contains(' ') || ["", "options", "language"].contains(&path.as_str());
             assert!(own > 0 || is_exempt, "`{path}` has no example");
         }
         assert!(parsed > 80, "{parsed} examples");

@@ -49,6 +49,7 @@ async fn on_many(mut cli: Cli, fleet: Fleet, output: &mut Output) -> Result<Exit
         }
         (reach, mut command) => {
             command.read_files(true).await?;
+            cli.global.timeout = cli.global.timeout.saturating_add(command.lasts());
             if reach == Reach::Change && !command.is_dry_run() {
                 let plan = command.plan().map(on_each);
                 many_hosts::confirm(plan, &cli.global, &fleet, output).await?;

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use clap::builder::{Resettable, StyledStr};
-use clap::error::ErrorKind;
+use clap::error::{ContextKind, ContextValue, ErrorKind};
 use clap::{Command, CommandFactory as _};
 
 use crate::cli::Cli;
@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         "See what the kernel has, and what can be probed",
         &["functions", "describe", "lines", "vars", "check", "list", "get"],
     ),
-    ("Trace events", &["trace", "observe"]),
+    ("Trace events", &["trace", "observe", "language"]),
     ("Count in the kernel", &["hist", "latency", "stacks", "aggregations", "hits"]),
     ("Keep probes", &["add", "apply", "diff", "enable", "disable", "update", "label", "adopt", "delete"]),
     ("Operate the daemon", &["status", "doctor", "ledger", "audit", "auth", "debug"]),
@@ -32,6 +32,9 @@ const PAGE: &str = "{about-with-newline}\n{usage-heading} {usage}\n\n{before-hel
 /// The end of each page.
 const EVERY_COMMAND: &str = "`kprobectl options` shows the options that every command has.";
 
+/// The page of all codes, which is also one of the manual.
+const CODES: &str = include_str!("../../../deploy/docs/reference/codes.md");
+
 /// The grammar with its help pages.
 pub(crate) fn grammar() -> Command {
     let whole = arranged(Cli::command());
@@ -44,13 +47,26 @@ pub(crate) fn grammar() -> Command {
 }
 
 /// The error of a command line. One that lacks a command is the help of what is there: clap gives it only if no option
-/// has a value, and variables of the environment give some.
+/// has a value, and variables of the environment give some. A code in the place of a command is the entry of the code.
 pub(crate) fn explained(error: clap::Error) -> clap::Error {
     if error.kind() != ErrorKind::MissingSubcommand {
-        return error;
+        return of_code(&error).unwrap_or(error);
     }
     let without_environment = grammar().mut_args(|argument| argument.env(Resettable::Reset));
     without_environment.try_get_matches().err().unwrap_or(error)
+}
+
+/// The help of a code, for an error about a command of that name.
+fn of_code(error: &clap::Error) -> Option<clap::Error> {
+    let Some(ContextValue::String(code)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    let help = format!("{code}: {}\n", entry(code)?);
+    Command::new("kprobectl").override_help(help).try_get_matches_from(["kprobectl", "--help"]).err()
+}
+
+/// The entry of a code, up to the next heading.
+fn entry(code: &str) -> Option<&'static str> {
+    let (_, rest) = CODES.split_once(&format!("\n### {code}\n"))?;
+    Some(rest.split("\n#").next().unwrap_or(rest).trim())
 }
 
 /// A command, with its subcommands, whose `-h` is short, and whose `--help` begins with examples.
@@ -95,6 +111,22 @@ fn groups(whole: &Command) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn every_code_of_the_page_has_help() {
+        let codes: Vec<_> =
+            CODES.split("\n### ").skip(1).filter_map(|entry| entry.split('\n').next()).collect();
+        assert!(codes.len() > 200, "{}", codes.len());
+        for code in codes {
+            let error = grammar().try_get_matches_from(["kprobectl", "help", code]).unwrap_err();
+            let help = explained(error);
+            assert_eq!((help.kind(), help.exit_code()), (ErrorKind::DisplayHelp, 0), "{code}");
+            let text = help.to_string();
+            assert!(text.starts_with(code) && text.contains("\nFix: ") && !text.contains("\n#"), "{text}");
+        }
+        let unknown = grammar().try_get_matches_from(["kprobectl", "help", "NO_SUCH_CODE"]).unwrap_err();
+        assert_eq!(explained(unknown).kind(), ErrorKind::InvalidSubcommand);
+    }
 
     #[test]
     fn every_command_is_in_one_group() {

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from enum import Enum
 from typing import TYPE_CHECKING, Any, cast
 
+from ._notation import text_of
 from .v1 import event_pb2
 
 if TYPE_CHECKING:
@@ -57,6 +58,14 @@ class Field:
     """Values in an array. 0: not an array."""
     fault_detected: bool
     """Whether a read that failed is distinguished from a value. If not, the values of this field are unproven."""
+    notation: int
+    """How people write its numbers: a ``FieldNotation``."""
+    names: Mapping[int, str]
+    """Names of numbers."""
+
+    def text(self, value: Value) -> str | None:
+        """What people write for a value, such as ``ENOENT``; ``None`` if that is the value itself."""
+        return text_of(self.notation, self.names, value, self.width)
 
     @classmethod
     def of(cls, probe: str, field: event_pb2.EventField) -> Field:
@@ -76,6 +85,9 @@ class Field:
             hexadecimal=field.base == event_pb2.FIELD_BASE_HEX,
             array_length=field.array_length,
             fault_detected=field.fault_detected,
+            notation=field.notation,
+            # Of a number with several names the first is its name.
+            names={one.number: one.name for one in reversed(field.names)},
         )
 
     @property

@@ -181,6 +181,8 @@ class Row:
         context = self.context
         flags = ("irqs_off", "hardirq", "softirq", "nmi", "need_resched", "bh_off", "preempt_depth", "migrate_disable_depth")
         second = datetime.fromtimestamp(self.wall_ns // 1_000_000_000, timezone.utc)
+        texts = ((column.field, fields[column.field.name]) for column in self.group.columns)
+        names = {field.name: text for field, value in texts if (text := field.text(value)) is not None}
         return {
             "type": "event",
             "time": f"{second:%Y-%m-%dT%H:%M:%S}.{self.wall_ns % 1_000_000_000:09}Z",
@@ -196,6 +198,7 @@ class Row:
             "fields": {name: _json(value) for name, value in fields.items()},
             "faults": [name for name, value in fields.items() if value is None or isinstance(value, list) and None in value],
             "unproven": list(self.unproven),
+            **({"names": names} if names else {}),
         }
 
 

@@ -210,3 +210,29 @@ def test_no_text_but_a_cursor_is_read_as_one(text):
 def test_cursors_are_written_and_read(boot, epoch, sequence):
     cursor = Cursor(boot, epoch, sequence)
     assert Cursor.parse(str(cursor)) == cursor
+
+
+def test_numbers_are_written_as_people_do():
+    def text(notation, value, width, names=()):
+        names = [event_pb2.NumberName(number=number, name=name) for number, name in names]
+        field = event_pb2.EventField(name="x", type=event_pb2.FIELD_TYPE_UNSIGNED, width=width, notation=notation, names=names)
+        column = event_pb2.Column(values=little([value], width))
+        (row,) = batch_of(schema_of([(field, column, None, None)]), group_of([(field, column, None, None)], 1)).rows()
+        return row.to_json().get("names", {}).get("x")
+
+    for notation, value, width, shown in [
+        ("ERRNO", (1 << 32) - 2, 4, "ENOENT"),
+        ("ERRNO", (1 << 64) - 512, 8, "ERESTARTSYS"),
+        ("ERRNO", 3, 4, None),
+        ("NETWORK_ORDER", 0xBB01, 2, "443"),
+        ("IPV4", 16777343, 4, "127.0.0.1"),
+        ("DEVICE", 254 << 20, 4, "254:0"),
+        ("OCTAL", 0o644, 2, "0644"),
+        ("BOOL", 1, 1, "true"),
+        ("BOOL", 7, 1, None),
+        ("UNSPECIFIED", 7, 1, None),
+    ]:
+        assert text(event_pb2.FieldNotation.Value(f"FIELD_NOTATION_{notation}"), value, width) == shown
+    names = [(-1, "NONE"), (1, "ONE"), (1, "UNO")]
+    shown = [text(event_pb2.FIELD_NOTATION_NAMES, value, 4, names) for value in (1, (1 << 32) - 1, 5)]
+    assert shown == ["ONE", "NONE", None]

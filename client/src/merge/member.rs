@@ -10,6 +10,7 @@ use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
 use super::state::{HostAccount, HostState};
+use crate::api::StreamStarted;
 use crate::client::Client;
 use crate::fleet::Outcome;
 
@@ -18,6 +19,8 @@ pub(super) struct Member {
     pub(super) account: HostAccount,
     /// Absent before its stream has begun, and for one that is not connected to.
     pub(super) client: Option<Client>,
+    /// What it said when its stream began.
+    pub(super) started: Option<Box<StreamStarted>>,
     /// Its last outcome, and since when it is absent.
     absent: Option<(Outcome, Instant)>,
     has_started: bool,
@@ -40,6 +43,7 @@ impl Member {
         Self {
             account: HostAccount::new(name),
             client: None,
+            started: None,
             absent: None,
             has_started: false,
             epoch: None,

@@ -14,6 +14,7 @@ use super::item::{MergedEvent, MergedItem, Notice};
 use super::member::Member;
 use super::order::{Next, Order};
 use super::state::{HostAccount, HostState, StateChange};
+use crate::api::StreamStarted;
 use crate::client::Client;
 use crate::event::StreamItem;
 use crate::fleet::Outcome;
@@ -145,6 +146,11 @@ impl Roster {
         self.members.get(self.number(name)?)?.client.clone()
     }
 
+    /// What a host said when its stream began.
+    pub(super) fn started(&self, name: &str) -> Option<&StreamStarted> {
+        self.members.get(self.number(name)?)?.started.as_deref()
+    }
+
     /// A host ends when it has come to this time of its trace clock.
     pub(super) fn end_at(&mut self, name: &str, trace_ns: u64) {
         let Some(host) = self.number(name) else { return };
@@ -229,6 +235,7 @@ impl Roster {
         let Some(member) = self.members.get_mut(host) else { return };
         if let StreamItem::Started(started) = &item {
             member.account.kernel.clone_from(&started.kernel_release);
+            member.started = Some(Box::new(started.clone()));
         }
         if let Some((state, away)) = member.is_there() {
             self.notices.push_back((host, Notice::State { state, reason: String::new(), away }));

@@ -16,7 +16,7 @@ use super::options::MergeOptions;
 use super::order::Next;
 use super::roster::Roster;
 use super::state::HostAccount;
-use crate::api::EventOrder;
+use crate::api::{EventOrder, StreamStarted};
 use crate::client::Client;
 use crate::event::StreamRequest;
 use crate::fleet::{Host, Outcome};
@@ -133,6 +133,12 @@ impl MergedStream {
     /// Gives one host up, for the caller's reason. The others continue.
     pub fn give_up(&mut self, host: &str, reason: String, outcome: Outcome) {
         self.roster.give_up(host, reason, outcome);
+    }
+
+    /// What a host said when its stream began: its number in the ledger, and what the filter means there. Absent before
+    /// that, and for a host whose stream has ended.
+    pub fn started(&self, host: &str) -> Option<&StreamStarted> {
+        self.roster.started(host)
     }
 
     /// The connection over which the stream of a host has begun, for further calls. Absent before that, for a host

@@ -116,6 +116,9 @@ fn fields(schema: &Schema) -> kprobed_filter::Schema {
             base,
             array_len: (field.array_length > 0).then_some(field.array_length),
             fault_detected: field.fault_detected,
+            notation: field.notation.clone(),
+            // Only the kernel's filters have more of it.
+            is_lower_half: false,
         }
     };
     kprobed_filter::Schema {

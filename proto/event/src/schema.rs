@@ -3,8 +3,11 @@
 //! Owns the checked form of a schema: its types and widths fit together. Never holds values:
 //! columns do.
 
+use kprobed_filter::Notation;
+
 use crate::MalformedError;
 use crate::api;
+use crate::notation::notation;
 
 /// The fields of one probe's events.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -28,6 +31,8 @@ pub struct Field {
     /// Whether the daemon detects a faulted read from memory and reports it as a fault. If not,
     /// values are unproven.
     pub fault_detected: bool,
+    /// How people write its numbers.
+    pub notation: Notation,
 }
 
 /// Type of a value.
@@ -156,6 +161,7 @@ impl Field {
             }
         })?;
         Ok(Self {
+            notation: notation(&field),
             name: field.name,
             kind,
             array_length: field.array_length,

@@ -23,6 +23,7 @@ fn field(
         base: base.into(),
         array_length,
         fault_detected: true,
+        ..Default::default()
     }
 }
 
@@ -420,7 +421,7 @@ prop_compose! {
         is_return: bool,
     ) -> api::EventSchema {
         let fields = fields.into_iter().map(|(kind, width, base, array_length)| api::EventField {
-            name: "x".to_owned(), r#type: kind, width, base, array_length, fault_detected: false,
+            name: "x".to_owned(), r#type: kind, width, base, array_length, notation: kind.wrapping_add(base), ..Default::default()
         });
         api::EventSchema { schema_id: 7, is_return, fields: fields.collect(), ..Default::default() }
     }
@@ -441,6 +442,7 @@ proptest! {
         let group = api::EventGroup { schema_id: 7, rows, base_ns, offsets_ns, tids, flags, preempt_counts, ips, return_ips, columns };
         if let Ok(batch) = decode(schema, batch(vec![group])) {
             text(&batch);
+            lines(&batch);
         }
     }
 

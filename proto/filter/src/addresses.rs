@@ -147,6 +147,8 @@ mod tests {
             base: None,
             array_len: None,
             fault_detected: true,
+            notation: crate::Notation::Number,
+            is_lower_half: false,
         };
         Schema {
             fields: vec![

@@ -8,6 +8,7 @@ use super::ast::{Expression, Number, OWN, Operand, Operator, Suffix, Term};
 use super::error::{FilterCode, FilterError};
 use super::fields::{Fields, Kind, Source};
 use super::interfaces::Functions;
+use super::notation::{Notation, swapped};
 use super::pattern::Pattern;
 use super::test::{Compare, Load, Test, mask};
 use crate::names::nearest_name;
@@ -98,6 +99,9 @@ impl Binder<'_> {
         };
         let (test, holds) = match &term.operand {
             _ if term.suffix == Some(Suffix::Function) => self.function(term, source, kind)?,
+            Operand::Text(text) if let Some(test) = self.shown_number(term, source, kind, text) => {
+                (test, true)
+            }
             Operand::Text(text) => {
                 let (pattern, holds) = self.text(term, source, kind, text)?;
                 if let (Some((probe, host)), Source::Probe | Source::Host) = (self.names, source) {
@@ -151,9 +155,10 @@ impl Binder<'_> {
                     "have the probe record the text, with an argument such as NAME=+0(ARGUMENT):ustring",
                 ));
             }
-            let hint = match self.own_field(term) {
-                Some(hint) => hint,
-                None => "leave the quotes out; to compare the text at an address, have the probe record it with :string".to_owned(),
+            let hint = match (self.own_field(term), self.notation(source).example()) {
+                (Some(hint), _) => hint,
+                (None, Some(shown)) => format!("use == or != with what is shown for a number, such as \"{shown}\", or a number"),
+                (None, None) => "leave the quotes out; to compare the text at an address, have the probe record it with :string".to_owned(),
             };
             let message = format!("`{}` is a number, and it is compared with a text", term.field);
             return Err(FilterError::new(FilterCode::ExpectDigit, term.operand_span, message, hint));
@@ -191,6 +196,27 @@ impl Binder<'_> {
         Ok((pattern, !inverted))
     }
 
+    /// How people write the numbers of a field.
+    fn notation(&self, source: Source) -> &Notation {
+        let Source::Own { index, elements: 1, .. } = source else { return &Notation::Number };
+        self.fields.schema.fields.get(index).map_or(&Notation::Number, |field| &field.notation)
+    }
+
+    fn is_lower_half(&self, source: Source) -> bool {
+        let Source::Own { index, .. } = source else { return false };
+        self.fields.schema.fields.get(index).is_some_and(|field| field.is_lower_half)
+    }
+
+    /// The comparison with the number that is shown as this text.
+    fn shown_number(&self, term: &Term, source: Source, kind: Kind, text: &str) -> Option<Test> {
+        let compare = Compare::of(term.operator)
+            .filter(|compare| matches!(compare, Compare::Equal | Compare::NotEqual))?;
+        let Kind::Number { bytes, signed } = kind else { return None };
+        let load = Load { source, bytes, signed, swapped: false, is_lower_half: self.is_lower_half(source) };
+        let operand = load.cut(self.notation(source).number(text, bytes as usize)?);
+        Some(Test::Number { load, compare, operand })
+    }
+
     /// How to write the field of the probe, if the term is about another one of that name.
     fn own_field(&self, term: &Term) -> Option<String> {
         let hidden = !term.own && self.fields.is_hidden(&term.field);
@@ -200,8 +226,16 @@ impl Binder<'_> {
     /// How a field is loaded that is compared with numbers.
     fn load(&self, term: &Term, source: Source, kind: Kind) -> Result<Load, FilterError> {
         match kind {
-            Kind::Number { bytes, signed } => Ok(Load { source, bytes, signed }),
-            Kind::Cpu => Ok(Load { source, bytes: 4, signed: true }),
+            Kind::Number { bytes, signed } => {
+                Ok(Load { source, bytes, signed, swapped: false, is_lower_half: self.is_lower_half(source) })
+            }
+            Kind::Cpu => Ok(Load {
+                source,
+                bytes: 4,
+                signed: true,
+                swapped: false,
+                is_lower_half: self.is_lower_half(source),
+            }),
             Kind::Text => {
                 let hint = self.own_field(term).unwrap_or_else(|| match term.operand {
                     Operand::Number { .. } => "put the value into quotes".to_owned(),
@@ -217,7 +251,13 @@ impl Binder<'_> {
                     format!("`{}` is an array of {bytes} bytes: the kernel compares arrays of 1, 2, 4 or 8 bytes, and no event would pass", term.field),
                     "have the probe record the element as an argument of its own",
                 ))?;
-                Ok(Load { source, bytes: 8, signed: false })
+                Ok(Load {
+                    source,
+                    bytes: 8,
+                    signed: false,
+                    swapped: false,
+                    is_lower_half: self.is_lower_half(source),
+                })
             }
         }
     }
@@ -240,6 +280,8 @@ impl Binder<'_> {
             // kernel/trace/trace_events_filter.c:filter_pred_cpu knows no such comparison.
             self.mind(illegal_operator(term, "the CPU", "write CPU & CPUS{1,3}"))?;
         }
+        let notation = self.notation(source);
+        let value = notation.without_sign(value, load, compare);
         let (operand, fits) = fitting(load, compare, value);
         if !fits {
             let error = |message: String, hint: &str| {
@@ -260,7 +302,14 @@ impl Binder<'_> {
                     .mind(error(message, "the kernel would truncate it: compare with a number that fits"))?,
             }
         }
-        Ok(Test::Number { load, compare, operand })
+        Ok(match (notation.is_in_network_order(), compare.is_of_order()) {
+            (false, _) => Test::Number { load, compare, operand },
+            (true, true) => Test::Number { load: Load { swapped: true, ..load }, compare, operand },
+            (true, false) => {
+                let operand = load.cut(swapped(operand, load.bytes as usize));
+                Test::Number { load, compare, operand }
+            }
+        })
     }
 
     fn cpus(&self, term: &Term, source: Source, kind: Kind) -> Result<Test, FilterError> {
@@ -318,7 +367,8 @@ impl Binder<'_> {
             }
             (operand, _) => return Err(no_function(term, &operand.to_string(), None)),
         };
-        let load = Load { source, bytes: 8, signed };
+        let load =
+            Load { source, bytes: 8, signed, swapped: false, is_lower_half: self.is_lower_half(source) };
         Ok((Test::Within { load, start: range.start, end: range.end }, term.operator == Operator::Equal))
     }
 
@@ -365,7 +415,7 @@ fn fitting(load: Load, compare: Compare, value: Number) -> (u64, bool) {
         Number::Negative(number) => number.cast_unsigned(),
     };
     let operand = load.cut(number);
-    let ordered = !matches!(compare, Compare::Equal | Compare::NotEqual | Compare::Bits);
+    let ordered = compare.is_of_order();
     let fits = match value {
         Number::Negative(_) => load.signed && operand == number,
         // The kernel reads a number for a signed field as one with a sign.

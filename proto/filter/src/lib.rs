@@ -17,6 +17,10 @@
 //! and `COMM` (`comm`); and those of subscriptions: `pid` (a thread id), `tgid`, `probe`
 //! (`GROUP/EVENT`) and `host`. A field of the probe that has one of these names is `fields.NAME`.
 //!
+//! Numbers are compared as they are shown: those of a field in network order in the order of the host. `-ENOENT` is a
+//! number, and a text in quotes that is shown for a number stands for it: `state == "SS_CONNECTED"`, `dev == "8:1"`.
+//! [`Filter::for_kernel`] makes a filter of it that compares what is recorded.
+//!
 //! Neither a comparison with a value that could not be read nor its opposite holds, so that only
 //! other comparisons select such events. The kernel compares with whatever was in its buffer, unless
 //! the filter says what proves a field: [`Filter::certain`]. It also differs on purpose in these cases:
@@ -48,10 +52,13 @@ mod addresses;
 mod ast;
 mod bind;
 mod cpus;
+mod errno;
 mod error;
 mod fields;
 mod interfaces;
+mod kernel;
 pub mod names;
+mod notation;
 pub mod number;
 mod parse;
 mod pattern;
@@ -74,6 +81,7 @@ pub use addresses::{KERNEL_ADDRESSES, is_place};
 pub use bind::Binding;
 pub use error::{FilterCode, FilterError};
 pub use interfaces::{FilterEvent, Functions};
+pub use notation::{Names, Notation, Position, push_ipv6, swapped};
 pub use program::Program;
 pub use push_down::{KernelFilterFeatures, LeftOut, PushDown};
 pub use schema::{Base, FieldKind, FieldSchema, Schema};

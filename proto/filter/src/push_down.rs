@@ -25,7 +25,8 @@ pub struct KernelFilterFeatures {
     pub cpu_lists: bool,
     /// Whether names of tasks are compared in the kernel too. It compares the name that a task has
     /// when a probe is hit, and the daemon the one that is known when the event is read: of a task
-    /// that has changed its name in between, events are lost that the daemon would have selected.
+    /// that has changed its name in between, events are lost that the daemon would have selected by
+    /// the later name.
     pub task_names: bool,
 }
 
@@ -143,6 +144,14 @@ impl Pusher {
                 }
                 // Ignored by the kernel for a text that it has recorded, and unknown before 5.17.
                 term.suffix = None;
+            }
+            Test::Number { load, .. } if load.swapped => {
+                return Err(
+                    "the kernel compares bytes in network order as if they were in the order of the host",
+                );
+            }
+            Test::Number { load, compare, .. } if load.is_lower_half && compare.is_of_order() => {
+                return Err("the kernel compares all 64 bits that the system call was given");
             }
             Test::Number { .. } => {
                 // One CPU: a number on every kernel.

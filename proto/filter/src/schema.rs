@@ -1,5 +1,7 @@
 //! Schema of a probe's events, as filters need it.
 
+use crate::Notation;
+
 /// The fields of an event, without those that all events have and without hidden ones.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Schema {
@@ -23,6 +25,11 @@ pub struct FieldSchema {
     /// Whether an unreadable value is marked, or cannot occur. False: the value is unproven. It may
     /// be what was in the ring buffer before, without any sign of it.
     pub fault_detected: bool,
+    /// How people write its numbers.
+    pub notation: Notation,
+    /// Whether the kernel records it as 64 bits without a sign, of which these are the lower: an argument of a system
+    /// call.
+    pub is_lower_half: bool,
 }
 
 /// What a value is.
@@ -56,6 +63,14 @@ pub enum Base {
     Decimal,
     /// Hexadecimal.
     Hex,
+}
+
+impl Schema {
+    /// Whether every number is shown as it is recorded.
+    pub fn is_shown_as_recorded(&self) -> bool {
+        let is_plain = |field: &FieldSchema| field.notation == Notation::Number && !field.is_lower_half;
+        self.fields.iter().all(is_plain)
+    }
 }
 
 impl FieldKind {

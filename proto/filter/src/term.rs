@@ -5,6 +5,7 @@
 
 use super::ast::{Number, OWN, Operand, Operator, Suffix, Term};
 use super::cpus::CpuSet;
+use super::errno;
 use super::error::{FilterCode, FilterError};
 use super::span::{Span, end_of_word, is_blank, skip_blanks};
 use crate::number::{signed, unsigned};
@@ -165,15 +166,19 @@ fn number(text: &str, at: usize) -> Result<(Operand, usize), FilterError> {
             "write it without leading zeros",
         ));
     }
-    let value =
-        if sign == 1 { signed(digits).map(Number::Negative) } else { unsigned(digits).map(Number::Unsigned) };
+    let error = digits.strip_prefix('-').and_then(errno::number);
+    let value = match error {
+        Some(error) => Some(Number::Negative(-i64::from(error))),
+        None if sign == 1 => signed(digits).map(Number::Negative),
+        None => unsigned(digits).map(Number::Unsigned),
+    };
     match value {
         Some(value) => Ok((Operand::Number { text: digits.to_owned(), value }, end)),
         None => Err(FilterError::new(
             FilterCode::IllegalIntval,
             span,
             format!("`{digits}` is not a number of 64 bits"),
-            "numbers are decimal, 0x hexadecimal, or octal with a leading 0",
+            "numbers are decimal, 0x hexadecimal, octal with a leading 0, or errors such as -ENOENT",
         )),
     }
 }

@@ -6,6 +6,7 @@ use super::ast::Operator;
 use super::cpus::CpuSet;
 use super::fields::Source;
 use super::interfaces::FilterEvent;
+use super::notation::swapped;
 use super::pattern::Pattern;
 
 /// A comparison.
@@ -33,6 +34,10 @@ pub(super) struct Load {
     /// 1, 2, 4 or 8.
     pub(super) bytes: u32,
     pub(super) signed: bool,
+    /// Whether its bytes are turned round first.
+    pub(super) swapped: bool,
+    /// Whether the kernel has 64 bits, of which these are the lower.
+    pub(super) is_lower_half: bool,
 }
 
 /// How numbers are compared.
@@ -49,6 +54,11 @@ pub(super) enum Compare {
 }
 
 impl Compare {
+    /// Whether it depends on which of two numbers is the larger one.
+    pub(super) const fn is_of_order(self) -> bool {
+        !matches!(self, Self::Equal | Self::NotEqual | Self::Bits)
+    }
+
     /// The comparison of numbers for an operator, if there is one.
     pub(super) const fn of(operator: Operator) -> Option<Self> {
         Some(match operator {
@@ -85,6 +95,9 @@ impl Load {
     #[inline]
     fn value(self, event: &impl FilterEvent) -> Option<u64> {
         match self.source {
+            Source::Own { index, elements: 1, .. } if self.swapped => {
+                Some(self.cut(swapped(event.number(index, 0)?, self.bytes as usize)))
+            }
             Source::Own { index, elements: 1, .. } => event.number(index, 0),
             Source::Own { index, elements, .. } => self.whole_array(event, index, elements),
             Source::Ip => event.ip(),

@@ -112,7 +112,7 @@ fn links_lead_somewhere() {
 #[test]
 fn every_reason_is_explained() {
     let errors = Errors::read(&directory("guide/errors.md"));
-    let found = errors::in_source(&fs::read_to_string(directory("../server/src/error.rs")).unwrap());
+    let found = errors::in_source(&fs::read_to_string(directory("../server/control/src/error.rs")).unwrap());
     assert!(found.len() > 50, "{found:?}");
     for (code, reason) in &found {
         assert!(errors.has(code, reason), "guide/errors.md has no row for {reason} with {code}");

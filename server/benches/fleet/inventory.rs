@@ -7,11 +7,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use kprobed::auth::{AuditQueue, Rights};
 use kprobed::config::{Listen, Tls};
 use kprobed::front;
 use kprobed::shutdown::Tasks;
-use kprobed::store::Store;
+use kprobed_control::auth::{AuditQueue, Rights};
+use kprobed_control::store::Store;
 use kprobed_rights::Roles;
 use kprobed_trace::pipeline::Hub;
 use tempfile::TempDir;

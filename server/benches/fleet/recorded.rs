@@ -5,7 +5,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use anyhow::Context as _;
-use kprobed::control::{Ledger, Probe, ProbeLedger, Reconciliation, Recorded, Registry, Terms};
+use kprobed_control::{Ledger, Probe, ProbeLedger, Reconciliation, Recorded, Registry, Terms};
 use kprobed_host::kernel::HostIdentity;
 use kprobed_lang::model::{HitProfile, Hits};
 use kprobed_proto::v1;

@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Schema};
+use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Notation, Schema};
 use kprobed_trace::filter::{
     Binding, BoundFilter, Filter, FilterError, FilterEvent, Functions, KernelFilterFeatures,
 };
@@ -96,6 +96,8 @@ fn schema(is_return: bool) -> Schema {
         base: Some(Base::Decimal),
         array_len,
         fault_detected: true,
+        notation: Notation::Number,
+        is_lower_half: false,
     };
     Schema {
         fields: vec![

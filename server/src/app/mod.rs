@@ -36,17 +36,14 @@ use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
 use crate::auditor::Auditor;
-use crate::auth::{AuditQueue, Caller, LiveTls, Rights};
+use crate::auth::LiveTls;
 use crate::config::{CheckedConfig, Config, HostSize, SettingChange, TlsError, changes, tls_settings};
-use crate::control::{
-    ControlHandle, Controller, ControllerParts, Costs, Declarations, Foreign, Holds, Names, Observer,
-    ProbeStates, Registry,
-};
 use crate::declared::Keeper;
 use crate::doctor::{Doctor, LOCKDOWN, SkippedRuns};
 use crate::export::metrics::Sources;
 use crate::export::{self, ExportParts};
 use crate::front::{self, Gate, Inherited};
+use crate::health::Declarations;
 use crate::health::{LabelsFile, Storage};
 use crate::rpc::{
     Access, AccessServer, AggregationServer, AuditServer, EventRoutes, EventServer, HostInfo, HostServer,
@@ -54,8 +51,13 @@ use crate::rpc::{
 };
 use crate::sandbox;
 use crate::shutdown::Tasks;
-use crate::store::Store;
 use kprobed_audit::{Action, Entry};
+use kprobed_control::ProbeStates;
+use kprobed_control::auth::{AuditQueue, Caller, Rights};
+use kprobed_control::store::Store;
+use kprobed_control::{
+    ControlHandle, Controller, ControllerParts, Costs, Foreign, Holds, Names, Observer, Registry,
+};
 use kprobed_host::kernel::btf::KernelTypes;
 use kprobed_host::kernel::{BuildIds, FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK};
 use kprobed_host::tracefs::{
@@ -526,11 +528,10 @@ impl App {
     }
 }
 
-/// Features of the kernel's own filters (kernel/trace/trace_events_filter.c). Names of tasks are
-/// left to the daemon, which compares those that clients see.
+/// Features of the kernel's own filters (kernel/trace/trace_events_filter.c).
 fn filter_features(host: &HostIdentity) -> KernelFilterFeatures {
     let since = |release| host.kernel_numbers().is_some_and(|numbers| numbers >= release);
-    KernelFilterFeatures { functions: since((6, 4)), cpu_lists: since((6, 6)), task_names: false }
+    KernelFilterFeatures { functions: since((6, 4)), cpu_lists: since((6, 6)), task_names: true }
 }
 
 /// Opens the instance, or makes it. Removes one that could not be made completely.

@@ -12,12 +12,12 @@ use thiserror::Error;
 
 use super::Holder;
 use crate::config::{HostSize, TlsError};
-use crate::control;
 use crate::doctor::{LOCKDOWN, LOCKED_DOWN, UNLOCK, is_locked_down};
 use crate::front::{InheritedError, ListenError};
 use crate::health::{NETWORK_HINT, is_of_closed_network};
 use crate::sandbox::SandboxError;
-use crate::store::{Fault, StoreError};
+use kprobed_control::ControllerStartError;
+use kprobed_control::store::{Fault, StoreError};
 use kprobed_host::kernel::ReadError;
 use kprobed_host::tracefs::{MountError, TracefsError};
 use kprobed_trace::pipeline::ReadersError;
@@ -93,7 +93,7 @@ pub enum StartError {
     Procfs(#[from] ReadError),
     /// Probes or readers.
     #[error(transparent)]
-    Control(#[from] control::ControllerStartError),
+    Control(#[from] ControllerStartError),
     /// A socket.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -286,15 +286,15 @@ fn of_tracefs(error: &io::Error) -> Option<String> {
     }
 }
 
-fn of_control(error: &control::ControllerStartError) -> Option<String> {
+fn of_control(error: &ControllerStartError) -> Option<String> {
     match error {
-        control::ControllerStartError::Readers(ReadersError::Tracefs(error)) => of_tracefs(&error.source),
-        control::ControllerStartError::Readers(ReadersError::Start(error)) => Some(of_thread(error)),
-        control::ControllerStartError::Control(error) => match error.cause::<TracefsError>() {
+        ControllerStartError::Readers(ReadersError::Tracefs(error)) => of_tracefs(&error.source),
+        ControllerStartError::Readers(ReadersError::Start(error)) => Some(of_thread(error)),
+        ControllerStartError::Control(error) => match error.cause::<TracefsError>() {
             Some(error) => of_tracefs(&error.source),
             None => error.cause::<StoreError>().and_then(of_database),
         },
-        control::ControllerStartError::Readers(_) => None,
+        ControllerStartError::Readers(_) => None,
     }
 }
 
@@ -340,8 +340,9 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("kprobed.db");
         std::fs::create_dir(&path).unwrap();
-        let source =
-            crate::store::Store::open(directory.path(), std::time::SystemTime::now()).await.unwrap_err();
+        let source = kprobed_control::store::Store::open(directory.path(), std::time::SystemTime::now())
+            .await
+            .unwrap_err();
         let error = StartError::Store { path: path.clone(), source };
         let text = error.to_string();
         assert_eq!(

@@ -21,13 +21,14 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::TcpListenerStream;
 
-use crate::auth::{AuditQueue, Rights, as_daemon};
-use crate::control::{Controller, Probe, Registry, test_probe};
+use crate::auth::as_daemon;
 use crate::export::tests::nats::{Server, drained_again, nats};
 use crate::export::tests::otlp::{Answer, Collector, body, field, integer, otlp};
 use crate::export::tests::{Place, Run, failing, jsonl};
 use crate::export::{Exporters, Terms};
 use crate::rpc::{Access, EventRoutes, EventServer};
+use kprobed_control::auth::{AuditQueue, Rights};
+use kprobed_control::{Controller, Probe, Registry, samples};
 use kprobed_host::kernel::ClockMapping;
 use kprobed_host::tracefs::format::Format;
 use kprobed_lang::model::{ProbeName, ProbeUid};
@@ -470,7 +471,7 @@ async fn a_reader_of_nats_selects_what_a_daemon_selects() {
     run.drained(&by_nats).await;
     let registry = Arc::<Registry>::default();
     let schema = Some(Arc::clone(&source.origin.schema));
-    registry.note_for_test(Probe { schema, ..test_probe(1, "kprobes/values") });
+    samples::note(&registry, Probe { schema, ..samples::probe(1, "kprobes/values") });
     let (address, _served) = serve_with(&run, "127.0.0.1:0", registry);
     let target = format!("tcp://{address}").parse().unwrap();
     let client = Client::connect(target, ConnectOptions::default()).await.unwrap();

@@ -14,7 +14,7 @@ use kprobed_trace::pipeline::ReaderPulse;
 use tokio::runtime::Handle;
 use tokio::time::sleep;
 
-use crate::control::ControlHandle;
+use kprobed_control::ControlHandle;
 
 /// How often the threads are asked within the time limit of the watchdog. Between two feedings lie one interval and the
 /// longest silence of a thread, so that a single write to the kernel may take three quarters of the limit.

@@ -10,7 +10,7 @@ use std::time::Duration;
 use kprobed_audit::{Action, Entry};
 use tokio::time::Instant;
 
-use crate::store::OWN_NAME;
+use kprobed_control::store::OWN_NAME;
 
 /// For how long equal entries are joined.
 pub(super) const WINDOW: Duration = Duration::from_mins(1);

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 
 use super::joined::{MOST, MOST_OF_ONE, WINDOW};
 use super::*;
-use crate::auth::AuditQueue;
+use kprobed_control::auth::AuditQueue;
 
 fn refusal(principal: &str, probe: &str) -> Entry {
     Entry { probe: probe.to_owned(), ..Entry::new(Action::Refused, principal) }

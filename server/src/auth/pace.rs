@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use kprobed_rights::Principal;
 
-use super::{Caller, Rights};
+use kprobed_control::auth::{Caller, Rights};
 
 /// The pace that the roles of a caller set. The front end puts it into the extensions of a request.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use tonic::service::interceptor::InterceptorLayer;
 use tonic::{Request, Status};
 
-use super::Caller;
+use kprobed_control::auth::Caller;
 
 /// Gives every call the daemon as its caller.
 pub fn as_daemon() -> InterceptorLayer<impl Fn(Request<()>) -> Result<Request<()>, Status> + Clone> {

@@ -33,9 +33,9 @@ use std::time::Duration;
 use serde::Deserialize;
 use thiserror::Error;
 
-use crate::control::{BudgetSettings, OnExit};
 use crate::sandbox::Mode;
-use crate::store::HitRetention;
+use kprobed_control::store::HitRetention;
+use kprobed_control::{BudgetSettings, OnExit};
 use kprobed_rights::Roles;
 use kprobed_trace::spool::SpoolOptions;
 

@@ -15,14 +15,12 @@ use tokio_util::sync::CancellationToken;
 use super::files::{self, Look};
 use super::plan::{Claim, DeclaredProbes, Task, declared_probes, plan};
 use super::watch::Watch;
-use crate::auth::Caller;
-use crate::control::{
-    AdoptRequest, Change, ControlHandle, DeclarationProblem, DeclarationState, Declarations, Declared,
-    Registry, RemoveRequest, Unit,
-};
-use crate::error::{Error, Reason};
+use crate::health::{DeclarationProblem, DeclarationState, Declarations};
 use crate::rpc::changes::{declared_creation, declared_update};
 use crate::rpc::{messages, spec};
+use kprobed_control::auth::Caller;
+use kprobed_control::error::{Error, Reason};
+use kprobed_control::{AdoptRequest, Change, ControlHandle, Declared, Registry, RemoveRequest, Unit};
 use kprobed_lang::definition::Code;
 use kprobed_lang::model::ProbeName;
 use kprobed_verdict::checker::{Checker, DefinitionText, named};

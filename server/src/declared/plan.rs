@@ -9,8 +9,8 @@ use kprobed_document::{Document, Place, PlacedDocument, changed};
 use kprobed_proto::v1;
 
 use super::files::Declaration;
-use crate::control::DeclarationProblem;
-use crate::error::Error;
+use crate::health::DeclarationProblem;
+use kprobed_control::error::Error;
 use kprobed_lang::model::ProbeName;
 
 /// A probe that a file declares.

@@ -18,7 +18,7 @@ use super::status::Shared;
 use super::{Sent, Sink, SinkError, lost_answer};
 use crate::config::export::Selection;
 use crate::shutdown::Tasks;
-use crate::store::Store;
+use kprobed_control::store::Store;
 use kprobed_trace::feed::{Feed, FeedError, FeedStart, Log};
 use kprobed_trace::history::{HistoryError, HistoryStart};
 use kprobed_trace::pipeline::{Hub, Order, Overflow, Pace, QueueLimits, View};

@@ -18,7 +18,7 @@ use crate::config::export::{AddressError, Export, Selection};
 use crate::config::{PROMETHEUS, TlsError, server_config};
 use crate::health::LabelsFile;
 use crate::shutdown::Tasks;
-use crate::store::Store;
+use kprobed_control::store::Store;
 use kprobed_host::kernel::HostIdentity;
 use kprobed_trace::feed::Log;
 use kprobed_trace::pipeline::{Hub, Order};

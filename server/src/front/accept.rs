@@ -26,9 +26,10 @@ use super::malloc_trim::Trimmer;
 use super::rate_limited_log::RateLimitedLog;
 use super::refusal::{self, Refusals};
 use super::socket::Following;
-use crate::auth::{self, Identity, LiveTls, Rights, Who};
+use crate::auth::{self, Identity, LiveTls, Who};
 use crate::shutdown::Tasks;
 use crate::turns::Turns;
+use kprobed_control::auth::Rights;
 
 /// How long a client may take to notice that its certificate is refused.
 const LINGER: Duration = Duration::from_secs(2);

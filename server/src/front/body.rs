@@ -14,8 +14,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::admission::CallUnderWay;
 use super::call_memory::Charge;
-use crate::auth::Share;
 use crate::rpc::status;
+use kprobed_control::auth::Share;
 
 /// What a call holds until its body ends.
 #[derive(Debug, Default)]

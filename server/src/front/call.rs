@@ -12,7 +12,7 @@ use kprobed_rights::{Limit, Method, Scope};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 use tonic::Status;
 use tonic::body::Body;
-use tonic::codegen::http::{HeaderMap, Request, Response};
+use tonic::codegen::http::{HeaderMap, HeaderValue, Request, Response};
 use tonic::service::Routes;
 use tower::Service as _;
 
@@ -23,9 +23,13 @@ use super::call_memory::{CallMemory, Charge};
 use super::lane::Lane;
 use super::request_body::RequestBody;
 use super::resets::Resets;
-use crate::auth::{Caller, OPERATION_HEADER, Operation, Pace, Rights, Share, Who, hosts_of_command};
-use crate::error::{Error, Reason};
+use crate::auth::{Pace, Who, hosts_of_command};
 use crate::rpc::{ConnectionId, KeptBytes, status};
+use kprobed_control::auth::{Caller, Operation, Rights, Share};
+use kprobed_control::error::{Error, Reason};
+
+/// The header of a request that may have an id, and of the answer, which has one.
+const OPERATION_HEADER: &str = "x-request-id";
 
 /// Streaming calls: they last as long as the client wants.
 const STREAMS: [&str; 6] = [
@@ -71,7 +75,7 @@ impl Calls {
         path: &str,
         headers: &HeaderMap,
         operation: Operation,
-    ) -> Result<Option<Caller>, Status> {
+    ) -> Result<Option<Caller>, Error> {
         if path.starts_with(HEALTH) {
             return Ok(None);
         }
@@ -99,7 +103,7 @@ impl Calls {
     }
 
     /// The places of a stream.
-    fn stream(&self, caller: &Caller) -> Result<(Share, OwnedSemaphorePermit), Status> {
+    fn stream(&self, caller: &Caller) -> Result<(Share, OwnedSemaphorePermit), Error> {
         Ok((self.rights.take(caller, Limit::Streams, 1)?, self.limits.stream()?))
     }
 
@@ -115,21 +119,22 @@ impl Calls {
                 "the headers of the call have {bytes} bytes, and can have {most} (`listen.max_header_kib`)"
             );
             let error = Error::new(Reason::HEADERS_TOO_LONG, message).with("most", &most);
-            return Err(error.fix("send less metadata with the call").into());
+            return Err(status::of(error.fix("send less metadata with the call")));
         }
-        let caller = self.authorise(request.uri().path(), request.headers(), operation).await?;
+        let caller = self.authorise(request.uri().path(), request.headers(), operation).await;
+        let caller = caller.map_err(status::of)?;
         let form = Form::of(request.uri().path());
         let mut held = Held::default();
         if let Some(caller) = caller {
             if form != Form::Unary {
-                held.stream = Some(self.stream(&caller)?);
+                held.stream = Some(self.stream(&caller).map_err(status::of)?);
             }
             if form == Form::Requests {
                 request.extensions_mut().insert(Pace::new(&self.rights, &caller));
             }
             request.extensions_mut().insert(caller);
         } else if form != Form::Unary {
-            held.health = Some(self.memory.health_stream(self.admitted.peer())?);
+            held.health = Some(self.memory.health_stream(self.admitted.peer()).map_err(status::of)?);
         }
         if form == Form::Answers {
             let kept = self.memory.charge(self.admitted.peer());
@@ -145,7 +150,7 @@ impl Calls {
         tokio::task::yield_now().await;
         // Refused before anything is done for the call, if there is no room for its answer.
         let answer = Arc::new(self.memory.charge(self.admitted.peer()));
-        answer.set(LEAST_ANSWER_BYTES).map_err(Error::from)?;
+        answer.set(LEAST_ANSWER_BYTES).map_err(|full| status::of(full.into()))?;
         let charge = Arc::new(self.memory.charge(self.admitted.peer()));
         let within = (form != Form::Requests).then_some(self.limits.request_time);
         let request = request
@@ -244,7 +249,8 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
     fn call(&self, request: Request<Incoming>) -> Self::Future {
         let (call, unanswered) = (self.admitted.call(), self.resets.begin());
         let deadline = deadline(request.headers());
-        let operation = Operation::of(request.headers());
+        let given = request.headers().get(OPERATION_HEADER).and_then(|value| value.to_str().ok());
+        let operation = Operation::of(given);
         let answer = self.clone().answer(request, operation.clone());
         Box::pin(async move {
             let answered = match deadline {
@@ -254,7 +260,7 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
                     Err(_elapsed) => {
                         let message =
                             format!("the call took longer than the {deadline:?} that the client gave it");
-                        Err(Error::new(Reason::DEADLINE, message).into())
+                        Err(status::of(Error::new(Reason::DEADLINE, message)))
                     }
                 },
                 None => answer.await,
@@ -263,7 +269,7 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
             let (mut response, held) =
                 answered.unwrap_or_else(|refused| (refused.into_http(), Held::default()));
             status::finish(response.headers_mut());
-            if let Some(value) = operation.header() {
+            if let Ok(value) = HeaderValue::from_str(operation.as_str()) {
                 response.headers_mut().insert(OPERATION_HEADER, value);
             }
             Ok(response.map(|body| CallBody::new(body, Held { call: Some(call), ..held })))

@@ -11,7 +11,7 @@ use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::codegen::http::HeaderMap;
 
 use crate::config::Listen;
-use crate::error::{Error, Reason};
+use kprobed_control::error::{Error, Reason};
 
 /// Keep-alive finds peers that have vanished: a stream to such a peer would otherwise hold its
 /// queue without end.

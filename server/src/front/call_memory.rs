@@ -11,8 +11,8 @@ use bytes::Bytes;
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 
 use super::admission::Peer;
-use crate::error::{Error, Reason};
-use crate::places::Places;
+use kprobed_control::error::{Error, Reason};
+use kprobed_control::places::Places;
 
 /// Large answers that are made at a time, for all peers and for one.
 pub(super) const ANSWERS: usize = 16;

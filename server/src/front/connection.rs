@@ -24,9 +24,10 @@ use super::greeting::Greeted;
 use super::lane::Lane;
 use super::malloc_trim::Trimmer;
 use super::resets::{self, Resets};
-use crate::auth::{Rights, Who};
+use crate::auth::Who;
 use crate::rpc::ConnectionId;
 use crate::shutdown::Tasks;
+use kprobed_control::auth::Rights;
 
 /// Connections so far.
 static CONNECTIONS: AtomicU64 = AtomicU64::new(0);

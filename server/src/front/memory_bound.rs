@@ -1,6 +1,6 @@
 //! The bound of the memory that clients can make the daemon hold.
 //!
-//! Owns the formula, whose terms are settings. `deploy/SECURITY.md` explains it. Never measures memory.
+//! Owns the formula, whose terms are settings. `deploy/docs/explain/security.md` explains it. Never measures memory.
 
 use super::admission::{Limits, most_existing};
 use super::call_limits::{HEADER_TIMES, SEND_BYTES, WINDOW_BYTES};
@@ -71,7 +71,7 @@ pub fn memory_bound(listen: &Listen) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::Holds;
+    use kprobed_control::Holds;
 
     #[test]
     fn the_bound_follows_the_settings() {
@@ -110,7 +110,7 @@ mod tests {
         let most = unit.lines().find_map(|line| line.strip_prefix("MemoryMax=")?.strip_suffix('M')).unwrap();
         assert!(bound.bytes() + BASE_BYTES <= most.parse::<u64>().unwrap() << 20, "{most} MiB are too few");
 
-        let page = include_str!("../../../deploy/SECURITY.md");
+        let page = include_str!("../../../deploy/docs/explain/security.md");
         let text = page.split_whitespace().collect::<Vec<_>>().join(" ");
         let calls = u64::from(listen.max_calls_per_connection);
         let fixed =
@@ -125,7 +125,7 @@ mod tests {
             format!("With the defaults it is {} MiB", bound.bytes() >> 20),
             format!("MemoryMax={most}M"),
         ] {
-            assert!(text.contains(&term), "SECURITY.md does not say: {term}");
+            assert!(text.contains(&term), "explain/security.md does not say: {term}");
         }
 
         let example: toml::Table = include_str!("../../../deploy/kprobed.example.toml").parse().unwrap();

@@ -48,9 +48,10 @@ use self::call_limits::CallLimits;
 use self::call_memory::CallMemory;
 use self::malloc_trim::Trimmer;
 use self::memory_bound::MemoryBound;
-use crate::auth::{LiveTls, Rights};
+use crate::auth::LiveTls;
 use crate::config::Listen;
 use crate::shutdown::Tasks;
+use kprobed_control::auth::Rights;
 
 /// What decides who comes in, and who a client is.
 #[derive(Clone, Debug)]

@@ -15,10 +15,10 @@ use tonic_health::pb::HealthCheckRequest;
 use tonic_health::pb::health_client::HealthClient;
 
 use super::{Gate, Inherited, bind, serve};
-use crate::auth::{AuditQueue, Rights};
 use crate::config::Listen;
 use crate::front::ListenErrorKind;
 use crate::shutdown::Tasks;
+use kprobed_control::auth::{AuditQueue, Rights};
 
 mod rights;
 

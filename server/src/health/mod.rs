@@ -4,12 +4,14 @@
 //! file with the labels of the host, of the certificate, and of the daemon's sandbox. Never changes anything.
 
 mod certificate;
+mod declarations;
 mod labels_file;
 mod network;
 mod sandbox;
 mod storage;
 
 pub use certificate::certificate_check;
+pub use declarations::{DeclarationProblem, DeclarationState, Declarations};
 pub use labels_file::{LabelsFile, read as read_labels};
 pub use network::{NETWORK_HINT, is_of_closed_network, network_is_closed};
 pub use sandbox::{files_check, sandbox_check};

@@ -10,7 +10,7 @@ use std::time::SystemTime;
 use nix::sys::statvfs::{FsFlags, Statvfs, statvfs};
 
 use super::{CheckStatus, HostCheck, check, failed, ok, warning};
-use crate::store::{BadValue, Health, Store, StoreError, set_aside_in};
+use kprobed_control::store::{BadValue, Health, Store, StoreError, set_aside_in};
 use kprobed_trace::history::History;
 
 /// With less free space a disk counts as full: a commit, or a part of the history, may not fit.
@@ -67,7 +67,7 @@ fn database_check(outcome: &Result<(), StoreError>, before: &Health, now: System
         (Err(error), last) => {
             let fix = match error {
                 StoreError::Database(error) => error.fault.fix(),
-                StoreError::Corrupt { .. } => crate::store::Fault::Corrupt.fix(),
+                StoreError::Corrupt { .. } => kprobed_control::store::Fault::Corrupt.fix(),
                 _ => "",
             };
             let last = last.map_or_else(String::new, |last| format!("; {last}"));
@@ -231,7 +231,7 @@ mod tests {
     use std::time::Duration;
 
     use super::*;
-    use crate::store::{Failure, Fault};
+    use kprobed_control::store::{Failure, Fault};
 
     #[test]
     fn what_failed_last_is_said_with_its_time() {

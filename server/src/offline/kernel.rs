@@ -6,8 +6,8 @@ use std::sync::Arc;
 
 use kprobed_proto::v1;
 
-use crate::error::Error;
 use crate::rpc::verdict::{self, Detail};
+use kprobed_control::error::Error;
 use kprobed_host::kernel::{FactsCache, ImageError, KernelFacts, KernelImage};
 use kprobed_lang::definition::{Features, Place};
 use kprobed_verdict::checker::{Against, CheckOutcome, Checker, DefinitionText, MeaningChange};

@@ -10,7 +10,7 @@ use super::document::Document;
 use super::junit::{self, Suite};
 use super::kernel::{OfflineKernel, OfflineVerdict};
 use super::text;
-use crate::error;
+use kprobed_control::error;
 use kprobed_host::kernel::ImageError;
 
 /// What to check, and for which kernels.

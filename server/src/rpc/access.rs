@@ -10,9 +10,9 @@ use kprobed_audit::{Action, Entry};
 use kprobed_rights::Limit;
 use tonic::Request;
 
-use crate::auth::{Caller, Rights, Share};
-use crate::control::{Probe, Registry, permission};
-use crate::error::{Error, Reason};
+use kprobed_control::auth::{Caller, Rights, Share};
+use kprobed_control::error::{Error, Reason};
+use kprobed_control::{Probe, Registry, permission};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{Permits, QueueLimits};
 
@@ -106,8 +106,8 @@ mod tests {
     use kprobed_rights::{Method, Principal, Roles};
 
     use super::*;
-    use crate::auth::{AuditQueue, Operation};
-    use crate::control::test_probe;
+    use kprobed_control::auth::{AuditQueue, Operation};
+    use kprobed_control::samples::probe as test_probe;
 
     /// Events of a lost database can carry the uid of a probe of the present one.
     #[test]

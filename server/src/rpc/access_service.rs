@@ -13,9 +13,10 @@ use tonic::{Request, Response, Status};
 
 use super::access::{self, Access, caller};
 use super::labels;
-use crate::auth::Caller;
-use crate::control::{Footprint, Sight};
-use crate::error::Error;
+use super::status;
+use kprobed_control::auth::Caller;
+use kprobed_control::error::Error;
+use kprobed_control::{Footprint, Sight};
 use kprobed_lang::definition::{Place, ProbeDefinition};
 use kprobed_lang::model::{Labels, ProbeName};
 use kprobed_verdict::checker::{Checker, DefinitionText, Target, group_of};
@@ -197,27 +198,33 @@ impl AccessService for AccessServer {
         &self,
         request: Request<v1::GetCallerRequest>,
     ) -> Result<Response<v1::GetCallerResponse>, Status> {
-        let Caller { principal, .. } = caller(&request)?;
-        let roles = self.access.rights.roles();
-        let is_allowed = |method: &&Method| {
-            roles.decide(Question { principal: &principal, method, object: None }).is_allowed()
-        };
-        Ok(Response::new(v1::GetCallerResponse {
-            principal: principal.to_string(),
-            names: principal.names(),
-            roles: roles.of(&principal).map(|role| role.name.clone()).collect(),
-            methods: METHODS.iter().filter(is_allowed).map(|method| method.name().to_owned()).collect(),
-            limits: Limit::ALL.iter().map(|limit| self.limit(&principal, *limit)).collect(),
-        }))
+        status::answer(async move {
+            let Caller { principal, .. } = caller(&request)?;
+            let roles = self.access.rights.roles();
+            let is_allowed = |method: &&Method| {
+                roles.decide(Question { principal: &principal, method, object: None }).is_allowed()
+            };
+            Ok(Response::new(v1::GetCallerResponse {
+                principal: principal.to_string(),
+                names: principal.names(),
+                roles: roles.of(&principal).map(|role| role.name.clone()).collect(),
+                methods: METHODS.iter().filter(is_allowed).map(|method| method.name().to_owned()).collect(),
+                limits: Limit::ALL.iter().map(|limit| self.limit(&principal, *limit)).collect(),
+            }))
+        })
+        .await
     }
 
     async fn check_access(
         &self,
         request: Request<v1::CheckAccessRequest>,
     ) -> Result<Response<v1::CheckAccessResponse>, Status> {
-        let caller = caller(&request)?;
-        let request = request.into_inner();
-        // Resolves a definition, which can read the symbol table.
-        Ok(Response::new(tokio::task::block_in_place(|| self.check(&caller, &request))?))
+        status::answer(async move {
+            let caller = caller(&request)?;
+            let request = request.into_inner();
+            // Resolves a definition, which can read the symbol table.
+            Ok(Response::new(tokio::task::block_in_place(|| self.check(&caller, &request))?))
+        })
+        .await
     }
 }

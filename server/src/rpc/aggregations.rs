@@ -22,9 +22,10 @@ use tonic::{Request, Response, Status};
 use super::access::{self, Access};
 use super::hidden;
 use super::kept::KeptBytes;
-use crate::auth::Caller;
-use crate::control::{ControlHandle, CreateAggregation, NumberedAggregation, grown_since};
-use crate::error::Error;
+use super::status;
+use kprobed_control::auth::Caller;
+use kprobed_control::error::Error;
+use kprobed_control::{ControlHandle, CreateAggregation, NumberedAggregation, grown_since};
 
 /// The service.
 #[derive(Clone, Debug)]
@@ -135,7 +136,7 @@ struct Snapshots {
 const SNAPSHOT_TIMES: usize = 3;
 
 impl Snapshots {
-    async fn next(&mut self) -> Result<v1::AggregationSnapshot, Status> {
+    async fn next(&mut self) -> Result<v1::AggregationSnapshot, Error> {
         self.interval.tick().await;
         let snapshot = self.server.control.read_aggregation(&self.caller, &self.which).await?;
         let message = match &self.before {
@@ -161,95 +162,111 @@ impl AggregationService for AggregationServer {
         &self,
         request: Request<v1::CreateAggregationRequest>,
     ) -> Result<Response<v1::CreateAggregationResponse>, Status> {
-        let caller = access::caller(&request)?;
-        let request = request.into_inner();
-        let ttl = duration("ttl", request.ttl)?;
-        let made = self.create(&caller, request.name, request.spec, ttl, false).await?;
-        let aggregation = Some(Arc::unwrap_or_clone(made.aggregation));
-        Ok(Response::new(v1::CreateAggregationResponse { aggregation }))
+        status::answer(async move {
+            let caller = access::caller(&request)?;
+            let request = request.into_inner();
+            let ttl = duration("ttl", request.ttl)?;
+            let made = self.create(&caller, request.name, request.spec, ttl, false).await?;
+            let aggregation = Some(Arc::unwrap_or_clone(made.aggregation));
+            Ok(Response::new(v1::CreateAggregationResponse { aggregation }))
+        })
+        .await
     }
 
     async fn list_aggregations(
         &self,
         request: Request<v1::ListAggregationsRequest>,
     ) -> Result<Response<v1::ListAggregationsResponse>, Status> {
-        let caller = access::caller(&request)?;
-        let shown = self.control.aggregations(&caller).await?;
-        let aggregations = shown.into_iter().map(Arc::unwrap_or_clone).collect();
-        Ok(Response::new(v1::ListAggregationsResponse { aggregations }))
+        status::answer(async move {
+            let caller = access::caller(&request)?;
+            let shown = self.control.aggregations(&caller).await?;
+            let aggregations = shown.into_iter().map(Arc::unwrap_or_clone).collect();
+            Ok(Response::new(v1::ListAggregationsResponse { aggregations }))
+        })
+        .await
     }
 
     async fn delete_aggregation(
         &self,
         request: Request<v1::DeleteAggregationRequest>,
     ) -> Result<Response<v1::DeleteAggregationResponse>, Status> {
-        let caller = access::caller(&request)?;
-        let last = self.control.delete_aggregation(&caller, request.into_inner().name).await?;
-        let sight = self.sight(&caller);
-        Ok(Response::new(v1::DeleteAggregationResponse { snapshot: last.map(|last| sight.of(last)) }))
+        status::answer(async move {
+            let caller = access::caller(&request)?;
+            let last = self.control.delete_aggregation(&caller, request.into_inner().name).await?;
+            let sight = self.sight(&caller);
+            Ok(Response::new(v1::DeleteAggregationResponse { snapshot: last.map(|last| sight.of(last)) }))
+        })
+        .await
     }
 
     async fn stream_aggregation(
         &self,
         request: Request<v1::StreamAggregationRequest>,
     ) -> Result<Response<Self::StreamAggregationStream>, Status> {
-        let caller = access::caller(&request)?;
-        let sight = self.sight(&caller);
-        let kept = request.extensions().get::<KeptBytes>().cloned();
-        let request = request.into_inner();
-        let interval = duration("interval", request.interval)?.unwrap_or(DEFAULT_INTERVAL);
-        if interval < MIN_INTERVAL {
-            return Err(Error::bad_argument("interval", "`interval` must be 100 ms or more").into());
-        }
-        let (which, bound) = match request.source {
-            Some(Source::Name(name)) => (self.control.aggregation(&caller, name).await?, None),
-            Some(Source::Spec(spec)) => {
-                let (server, caller) = (self.clone(), caller.clone());
-                // If a client leaves while the aggregation is being created, this call is cancelled
-                // and the task goes on: it then deletes the aggregation at once.
-                let made = Handle::current().spawn(async move {
-                    let made = server.create(&caller, String::new(), Some(spec), None, true).await?;
-                    let bound =
-                        Bound { control: server.control, number: made.number, runtime: Handle::current() };
-                    Ok::<_, Error>((made, Some(bound)))
-                });
-                made.await.map_err(Error::internal)??
+        status::answer(async move {
+            let caller = access::caller(&request)?;
+            let sight = self.sight(&caller);
+            let kept = request.extensions().get::<KeptBytes>().cloned();
+            let request = request.into_inner();
+            let interval = duration("interval", request.interval)?.unwrap_or(DEFAULT_INTERVAL);
+            if interval < MIN_INTERVAL {
+                return Err(Error::bad_argument("interval", "`interval` must be 100 ms or more"));
             }
-            None => return Err(Error::bad_argument("source", "`name` or `spec` is required").into()),
-        };
-        self.note_read(&caller, &which.aggregation);
-        // Deltas begin with the present counts, and a single reading has no others; otherwise the first
-        // snapshot comes after one interval.
-        let at_once = request.deltas || (request.once && bound.is_none());
-        let now = tokio::time::Instant::now();
-        let first = if at_once { now } else { now + interval };
-        let mut interval = tokio::time::interval_at(first, interval);
-        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-        let started = Message::Started(v1::Aggregation::clone(&which.aggregation));
-        let snapshots = Snapshots {
-            server: self.clone(),
-            caller,
-            which,
-            interval,
-            deltas: request.deltas,
-            before: None,
-            sight,
-            kept,
-            _bound: bound,
-        };
-        let started = v1::StreamAggregationResponse { message: Some(started) };
-        // After the first failure the stream ends.
-        let rest = stream::unfold(Some(snapshots), |snapshots| async {
-            let mut snapshots = snapshots?;
-            match snapshots.next().await {
-                Ok(snapshot) => {
-                    let message = Some(Message::Snapshot(snapshot));
-                    Some((Ok(v1::StreamAggregationResponse { message }), Some(snapshots)))
+            let (which, bound) = match request.source {
+                Some(Source::Name(name)) => (self.control.aggregation(&caller, name).await?, None),
+                Some(Source::Spec(spec)) => {
+                    let (server, caller) = (self.clone(), caller.clone());
+                    // If a client leaves while the aggregation is being created, this call is cancelled
+                    // and the task goes on: it then deletes the aggregation at once.
+                    let made = Handle::current().spawn(async move {
+                        let made = server.create(&caller, String::new(), Some(spec), None, true).await?;
+                        let bound = Bound {
+                            control: server.control,
+                            number: made.number,
+                            runtime: Handle::current(),
+                        };
+                        Ok::<_, Error>((made, Some(bound)))
+                    });
+                    made.await.map_err(Error::internal)??
                 }
-                Err(status) => Some((Err(status), None)),
-            }
-        });
-        let rest = rest.take(if request.once { 1 } else { usize::MAX });
-        Ok(Response::new(Box::pin(stream::once(std::future::ready(Ok(started))).chain(rest))))
+                None => return Err(Error::bad_argument("source", "`name` or `spec` is required")),
+            };
+            self.note_read(&caller, &which.aggregation);
+            // Deltas begin with the present counts, and a single reading has no others; otherwise the first
+            // snapshot comes after one interval.
+            let at_once = request.deltas || (request.once && bound.is_none());
+            let now = tokio::time::Instant::now();
+            let first = if at_once { now } else { now + interval };
+            let mut interval = tokio::time::interval_at(first, interval);
+            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+            let started = Message::Started(v1::Aggregation::clone(&which.aggregation));
+            let snapshots = Snapshots {
+                server: self.clone(),
+                caller,
+                which,
+                interval,
+                deltas: request.deltas,
+                before: None,
+                sight,
+                kept,
+                _bound: bound,
+            };
+            let started = v1::StreamAggregationResponse { message: Some(started) };
+            // After the first failure the stream ends.
+            let rest = stream::unfold(Some(snapshots), |snapshots| async {
+                let mut snapshots = snapshots?;
+                match snapshots.next().await {
+                    Ok(snapshot) => {
+                        let message = Some(Message::Snapshot(snapshot));
+                        Some((Ok(v1::StreamAggregationResponse { message }), Some(snapshots)))
+                    }
+                    Err(error) => Some((Err(status::of(error)), None)),
+                }
+            });
+            let rest = rest.take(if request.once { 1 } else { usize::MAX });
+            let stream = stream::once(std::future::ready(Ok(started))).chain(rest);
+            Ok(Response::new(Box::pin(stream) as Self::StreamAggregationStream))
+        })
+        .await
     }
 }

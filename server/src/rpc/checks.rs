@@ -14,9 +14,10 @@ use kprobed_proto::v1;
 use prost::Message as _;
 use tonic::{Status, Streaming};
 
+use super::status;
 use super::verdict::{Detail, Viewer, answer};
 use crate::auth::Pace;
-use crate::error::Error;
+use kprobed_control::error::Error;
 use kprobed_lang::definition::{CutDefinition, Cutter};
 use kprobed_verdict::checker::{Checker, DefinitionText};
 
@@ -74,7 +75,8 @@ impl Checks {
         let (detail, viewer) = (self.detail.unwrap_or(Detail::Brief), self.viewer.clone());
         // Reads kernel memory, and the symbol table when modules have changed.
         let judged = tokio::task::spawn_blocking(move || judge(&checker, cutter, ended, (detail, &viewer)));
-        let (checked, cutter) = judged.await.map_err(Error::internal)??;
+        let judged = judged.await.map_err(Error::internal).flatten();
+        let (checked, cutter) = judged.map_err(status::of)?;
         self.cutter = cutter;
         // A stream is slowed down, where a call would be refused.
         if let Some(pace) = &self.pace {

@@ -9,9 +9,9 @@ use kprobed_proto::v1;
 
 use super::probes::{ProbeServer, non_empty};
 use super::{labels, messages};
-use crate::control::{Registry, Sight};
-use crate::error::Error;
-use crate::store::{RatePage, RateQuery};
+use kprobed_control::error::Error;
+use kprobed_control::store::{RatePage, RateQuery};
+use kprobed_control::{Registry, Sight};
 use kprobed_lang::model::{Glob, HitProfile, LabelSelector, ProbeUid};
 
 /// Longest interval, in seconds: a year.
@@ -130,14 +130,14 @@ fn response(page: RatePage) -> v1::ListHitsResponse {
 mod tests {
     use std::sync::Arc;
 
+    use crate::rpc::status;
     use kprobed_client::{Error, RpcError};
     use kprobed_rights::Roles;
-    use tonic::Status;
 
     use super::*;
-    use crate::auth::{AuditQueue, Caller, Rights};
-    use crate::error;
-    use crate::store::Store;
+    use kprobed_control::auth::{AuditQueue, Caller, Rights};
+    use kprobed_control::error;
+    use kprobed_control::store::Store;
 
     fn time(seconds: i64) -> prost_types::Timestamp {
         prost_types::Timestamp { seconds, nanos: 0 }
@@ -160,8 +160,7 @@ mod tests {
         let sight = Sight::new(&rights, Caller::daemon());
         let now = messages::time(time(1000)).unwrap();
         let query = |request| query(request, &Registry::default(), &sight, now);
-        let field = |request| match query(request).map(drop).map_err(|error| Error::from(Status::from(error)))
-        {
+        let field = |request| match query(request).map(drop).map_err(|error| Error::from(status::of(error))) {
             Err(Error::Rpc(error)) => RpcError::clone(&error).fields[0].field.clone(),
             other => panic!("{other:?}"),
         };
@@ -182,7 +181,7 @@ mod tests {
         assert_eq!((fine.end, fine.uids, fine.after), (now, None, 0));
         // If a range has too many points, the error says which step is possible.
         let too_many = store.rates(&query(asked(9, Some(9_000_000), 1)).unwrap()).await.unwrap_err();
-        let Error::Rpc(error) = Error::from(Status::from(error::Error::from(too_many))) else { panic!() };
+        let Error::Rpc(error) = Error::from(status::of(error::Error::from(too_many))) else { panic!() };
         assert_eq!(
             (error.reason.as_str(), error.fields[0].field.as_str()),
             ("TOO_MANY_POINTS", "step_seconds")

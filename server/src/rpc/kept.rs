@@ -5,7 +5,7 @@
 use std::fmt;
 use std::sync::Arc;
 
-use crate::error::Error;
+use kprobed_control::error::Error;
 
 /// What a stream keeps, charged to its caller.
 #[derive(Clone)]

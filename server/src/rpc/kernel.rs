@@ -9,10 +9,10 @@ use kprobed_proto::v1::kernel_service_server::KernelService;
 use tonic::{Request, Response, Status};
 
 use super::access::{self, caller};
-use super::{hidden, messages, types};
-use crate::auth::Rights;
-use crate::control::{Probe, Registry, Sight};
-use crate::error::{self, Error, Reason};
+use super::{hidden, messages, status, types};
+use kprobed_control::auth::Rights;
+use kprobed_control::error::{self, Error, Reason};
+use kprobed_control::{Probe, Registry, Sight};
 use kprobed_host::kernel::{KernelFacts, nearest_name};
 use kprobed_lang::definition::Place;
 use kprobed_lang::model::Glob;
@@ -136,30 +136,39 @@ impl KernelService for KernelServer {
         &self,
         request: Request<v1::DescribeFunctionRequest>,
     ) -> Result<Response<v1::DescribeFunctionResponse>, Status> {
-        // Reads types when a client first asks for them, and the symbol table when modules have
-        // changed.
-        let describe = || types::describe(request.get_ref(), &*self.facts()?);
-        Ok(Response::new(tokio::task::block_in_place(describe)?))
+        status::answer(async move {
+            // Reads types when a client first asks for them, and the symbol table when modules have
+            // changed.
+            let describe = || types::describe(request.get_ref(), &*self.facts()?);
+            Ok(Response::new(tokio::task::block_in_place(describe)?))
+        })
+        .await
     }
 
     async fn disassemble_function(
         &self,
         request: Request<v1::DisassembleFunctionRequest>,
     ) -> Result<Response<v1::DisassembleFunctionResponse>, Status> {
-        let caller = caller(&request)?;
-        let shows_addresses = self.rights.show_addresses(&caller);
-        let sight = Sight::new(&self.rights, caller);
-        // Reads kernel memory, and the symbol table when modules have changed.
-        let code = || self.disassemble(request.get_ref(), &sight, shows_addresses);
-        Ok(Response::new(tokio::task::block_in_place(code)?))
+        status::answer(async move {
+            let caller = caller(&request)?;
+            let shows_addresses = self.rights.show_addresses(&caller);
+            let sight = Sight::new(&self.rights, caller);
+            // Reads kernel memory, and the symbol table when modules have changed.
+            let code = || self.disassemble(request.get_ref(), &sight, shows_addresses);
+            Ok(Response::new(tokio::task::block_in_place(code)?))
+        })
+        .await
     }
 
     async fn list_functions(
         &self,
         request: Request<v1::ListFunctionsRequest>,
     ) -> Result<Response<v1::ListFunctionsResponse>, Status> {
-        // Reads every symbol.
-        Ok(Response::new(tokio::task::block_in_place(|| self.list(request.get_ref()))?))
+        status::answer(async move {
+            // Reads every symbol.
+            Ok(Response::new(tokio::task::block_in_place(|| self.list(request.get_ref()))?))
+        })
+        .await
     }
 }
 
@@ -243,7 +252,7 @@ fn message(function: Function) -> v1::Function {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::control::test_probe;
+    use kprobed_control::samples::probe as test_probe;
     use kprobed_host::insn::Instruction;
     use kprobed_verdict::validate::Arming;
 

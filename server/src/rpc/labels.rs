@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use crate::error::Error;
+use kprobed_control::error::Error;
 use kprobed_lang::model::{LabelChange, LabelSelector, Labels};
 
 /// The labels of a new probe.
@@ -26,14 +26,14 @@ pub(super) fn selector(field: &'static str, text: &str) -> Result<LabelSelector,
 
 #[cfg(test)]
 mod tests {
+    use crate::rpc::status;
     use kprobed_client::{Error, RpcError};
-    use tonic::Status;
 
     use super::*;
-    use crate::error;
+    use kprobed_control::error;
 
     fn refusal<T>(result: Result<T, error::Error>) -> RpcError {
-        match result.map(drop).map_err(|error| Error::from(Status::from(error))) {
+        match result.map(drop).map_err(|error| Error::from(status::of(error))) {
             Err(Error::Rpc(error)) => *error,
             other => panic!("{other:?}"),
         }

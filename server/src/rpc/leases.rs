@@ -12,7 +12,8 @@ use kprobed_proto::v1::lease_service_server::LeaseService;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use crate::control::{Hold, Holds};
+use super::status;
+use kprobed_control::{Hold, Holds};
 
 /// The connection of a call, as a unique number. The front end puts it into the extensions of each
 /// request.
@@ -46,23 +47,26 @@ impl LeaseService for LeaseServer {
         &self,
         request: Request<v1::HoldProbesRequest>,
     ) -> Result<Response<Self::HoldProbesStream>, Status> {
-        // Calls without a connection of their own share the limit of one connection.
-        let connection = request.extensions().get::<ConnectionId>().map_or(0, |id| id.0);
-        let hold = self.holds.begin(connection)?;
-        let first = v1::HoldProbesResponse {
-            holder: hold.key().to_owned(),
-            vanished_after: prost_types::Duration::try_from(self.vanished_after).ok(),
-        };
-        let stream = stream::unfold(Some(Held::Begun(hold, first)), |held| async {
-            match held? {
-                Held::Begun(hold, first) => Some((Ok(first), Some(Held::Told(hold)))),
-                Held::Told(hold) => {
-                    hold.ended().await;
-                    None
+        status::answer(async move {
+            // Calls without a connection of their own share the limit of one connection.
+            let connection = request.extensions().get::<ConnectionId>().map_or(0, |id| id.0);
+            let hold = self.holds.begin(connection)?;
+            let first = v1::HoldProbesResponse {
+                holder: hold.key().to_owned(),
+                vanished_after: prost_types::Duration::try_from(self.vanished_after).ok(),
+            };
+            let stream = stream::unfold(Some(Held::Begun(hold, first)), |held| async {
+                match held? {
+                    Held::Begun(hold, first) => Some((Ok(first), Some(Held::Told(hold)))),
+                    Held::Told(hold) => {
+                        hold.ended().await;
+                        None
+                    }
                 }
-            }
-        });
-        Ok(Response::new(Box::pin(stream)))
+            });
+            Ok(Response::new(Box::pin(stream) as HoldStream))
+        })
+        .await
     }
 }
 

@@ -7,8 +7,8 @@ use std::time::{Duration, UNIX_EPOCH};
 use kprobed_proto::v1;
 
 use super::{messages, start};
-use crate::control::{Ledger, ProbeLedger, RecordingProblem, Terms, Trouble};
 use crate::export::{ExporterStatus, Phase};
+use kprobed_control::{Ledger, ProbeLedger, RecordingProblem, Terms, Trouble};
 use kprobed_trace::history::HistoryCounts;
 use kprobed_trace::pipeline::{BufferCounts, Overflow, SubscriberCounts};
 

@@ -7,9 +7,10 @@ use std::time::{Duration, SystemTime};
 use kprobed_proto::v1;
 use prost_types::Timestamp;
 
-use crate::control::{CountedHits, DeclarationProblem, PlannedStep, Probe, ProbeState, Trouble};
-use crate::error::{Error, diagnostic, length};
-use crate::store::ProbeSpec;
+use crate::health::DeclarationProblem;
+use kprobed_control::error::{Error, diagnostic, length};
+use kprobed_control::store::ProbeSpec;
+use kprobed_control::{CountedHits, PlannedStep, Probe, ProbeState, Trouble};
 use kprobed_host::kernel::{ClockMapping, trace_clock_ns};
 use kprobed_lang::definition::{Dialect, ProbeKind};
 use kprobed_lang::model::{HitProfile, KernelChange, Lease, StateRecord};

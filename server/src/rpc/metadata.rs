@@ -4,7 +4,7 @@
 
 use kprobed_proto::v1;
 
-use crate::error::Error;
+use kprobed_control::error::Error;
 use kprobed_lang::model::{KernelChange, LeaseTerm, Metadata, MetadataChange, MetadataError};
 
 /// Longest id of a hold, in bytes.

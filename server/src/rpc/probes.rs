@@ -17,13 +17,15 @@ use super::access;
 use super::checks::{self, CheckStream};
 use super::events::Responses;
 use super::verdict::{Detail, Viewer, answer, checked_cost, hit_cost};
-use super::{changes, labels, messages, spec, watch};
-use crate::auth::{Caller, Pace, Rights};
-use crate::control::{
-    Applied, Changed, ControlHandle, Costs, Declarations, Probe, ProbeStates, Registry, Sight, Unit,
-};
-use crate::error::Error;
-use crate::store::{Fingerprint, KEPT_STATES, RequestKey, Store};
+use super::{changes, labels, messages, spec, status, watch};
+use crate::auth::Pace;
+use crate::health::Declarations;
+use crate::turns;
+use kprobed_control::ProbeStates;
+use kprobed_control::auth::{Caller, Rights};
+use kprobed_control::error::Error;
+use kprobed_control::store::{Fingerprint, KEPT_STATES, RequestKey, Store};
+use kprobed_control::{Applied, Changed, ControlHandle, Costs, Probe, Registry, Sight, Unit};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Glob, ProbeName, ProbeUid};
 use kprobed_trace::wire::schema_message;
@@ -99,6 +101,12 @@ pub(super) fn request_key(
     Ok(Some(RequestKey { principal, id: id.to_owned(), fingerprint: Fingerprint(fingerprint) }))
 }
 
+/// These probes with their states. Those that were deleted meanwhile are left out.
+pub(super) async fn states_of(states: &ProbeStates, probes: &[Arc<Probe>]) -> Result<Vec<Arc<Probe>>, Error> {
+    let observed = turns::blocking(|| states.observer.observe(probes));
+    states.of(probes, &observed).await
+}
+
 pub(super) fn non_empty(text: String) -> Option<String> {
     (!text.is_empty()).then_some(text)
 }
@@ -133,7 +141,10 @@ impl ProbeServer {
 
     fn declaration_problems(&self, sight: &Sight) -> Vec<v1::DeclarationProblem> {
         let state = self.declarations.state().unwrap_or_default();
-        let shown = state.problems.iter().filter(|problem| sight.shows_declaration(&self.registry, problem));
+        let shown = state
+            .problems
+            .iter()
+            .filter(|problem| sight.shows_declaration(&self.registry, problem.probe.as_ref()));
         shown.map(messages::declaration_problem).collect()
     }
 
@@ -193,151 +204,184 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::CreateProbeRequest>,
     ) -> Result<Response<v1::CreateProbeResponse>, Status> {
-        let caller = access::caller(&request)?;
-        // Its definition is judged, and the answer tells the verdict.
-        self.rights.check(&caller)?;
-        let probe = self.control.create(&caller, changes::creation(&caller, request.into_inner())?).await?;
-        Ok(Response::new(v1::CreateProbeResponse { probe: Some(self.message(&probe)) }))
+        status::answer(async move {
+            let caller = access::caller(&request)?;
+            // Its definition is judged, and the answer tells the verdict.
+            self.rights.check(&caller)?;
+            let probe =
+                self.control.create(&caller, changes::creation(&caller, request.into_inner())?).await?;
+            Ok(Response::new(v1::CreateProbeResponse { probe: Some(self.message(&probe)) }))
+        })
+        .await
     }
 
     async fn get_probe(
         &self,
         request: Request<v1::GetProbeRequest>,
     ) -> Result<Response<v1::GetProbeResponse>, Status> {
-        let sight = self.sight(&request)?;
-        let v1::GetProbeRequest { name, with_states } = request.into_inner();
-        let gone = || Error::no_probe(&name);
-        let probe = self.registry.find_among(&name, |probe| sight.shows(probe))?;
-        sight.require(&probe)?;
-        let probe = self.states.of_one(probe).await?.ok_or_else(gone)?;
-        // It can have other labels by now.
-        sight.require(&probe)?;
-        let states = if with_states { self.past_states(probe.uid).await? } else { Vec::new() };
-        Ok(Response::new(v1::GetProbeResponse { probe: Some(self.message(&probe)), states }))
+        status::answer(async move {
+            let sight = self.sight(&request)?;
+            let v1::GetProbeRequest { name, with_states } = request.into_inner();
+            let gone = || Error::no_probe(&name);
+            let probe = self.registry.find_among(&name, |probe| sight.shows(probe))?;
+            sight.require(&probe)?;
+            let probe = states_of(&self.states, &[probe]).await?.pop().ok_or_else(gone)?;
+            // It can have other labels by now.
+            sight.require(&probe)?;
+            let states = if with_states { self.past_states(probe.uid).await? } else { Vec::new() };
+            Ok(Response::new(v1::GetProbeResponse { probe: Some(self.message(&probe)), states }))
+        })
+        .await
     }
 
     async fn list_probes(
         &self,
         request: Request<v1::ListProbesRequest>,
     ) -> Result<Response<v1::ListProbesResponse>, Status> {
-        let sight = self.sight(&request)?;
-        let request = request.into_inner();
-        let limit = page_size(request.page_size, PROBE_PAGE) as usize;
-        let glob = non_empty(request.name_glob).map(Glob::new);
-        let selector = labels::selector("label_selector", &request.label_selector)?;
-        // The token is the last name of the page before: it stays good whatever is added or deleted
-        // in between.
-        let after = non_empty(request.page_token).map(|token| token.parse::<ProbeName>()).transpose();
-        let after = after.map_err(|_error| Error::page_token())?;
-        let mut page = self.registry.page(after.as_ref(), limit + 1, |probe| {
-            glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name))
-                && selector.matches(&probe.spec.labels)
-                && sight.shows(probe)
-        });
-        let more = page.len() > limit;
-        page.truncate(limit);
-        let mut next = page.last().filter(|_| more).map(|probe| probe.name.to_string()).unwrap_or_default();
-        // They can have other labels by now.
-        let mut page = self.states.of(page).await?;
-        page.retain(|probe| sight.shows(probe));
-        let (mut probes, mut bytes) = (Vec::new(), 0);
-        for (at, probe) in page.iter().enumerate() {
-            let message = self.message(probe);
-            bytes += message.encoded_len();
-            probes.push(message);
-            // A page ends early if its probes are long.
-            if bytes >= PAGE_BYTES && at + 1 < page.len() {
-                next = probe.name.to_string();
-                break;
+        status::answer(async move {
+            let sight = self.sight(&request)?;
+            let request = request.into_inner();
+            let limit = page_size(request.page_size, PROBE_PAGE) as usize;
+            let glob = non_empty(request.name_glob).map(Glob::new);
+            let selector = labels::selector("label_selector", &request.label_selector)?;
+            // The token is the last name of the page before: it stays good whatever is added or deleted
+            // in between.
+            let after = non_empty(request.page_token).map(|token| token.parse::<ProbeName>()).transpose();
+            let after = after.map_err(|_error| Error::page_token())?;
+            let mut page = self.registry.page(after.as_ref(), limit + 1, |probe| {
+                glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name))
+                    && selector.matches(&probe.spec.labels)
+                    && sight.shows(probe)
+            });
+            let more = page.len() > limit;
+            page.truncate(limit);
+            let mut next =
+                page.last().filter(|_| more).map(|probe| probe.name.to_string()).unwrap_or_default();
+            // They can have other labels by now.
+            let mut page = states_of(&self.states, &page).await?;
+            page.retain(|probe| sight.shows(probe));
+            let (mut probes, mut bytes) = (Vec::new(), 0);
+            for (at, probe) in page.iter().enumerate() {
+                let message = self.message(probe);
+                bytes += message.encoded_len();
+                probes.push(message);
+                // A page ends early if its probes are long.
+                if bytes >= PAGE_BYTES && at + 1 < page.len() {
+                    next = probe.name.to_string();
+                    break;
+                }
             }
-        }
-        Ok(Response::new(v1::ListProbesResponse {
-            declaration_problems: if after.is_none() {
-                self.declaration_problems(&sight)
-            } else {
-                Vec::new()
-            },
-            next_page_token: next,
-            probes,
-        }))
+            Ok(Response::new(v1::ListProbesResponse {
+                declaration_problems: if after.is_none() {
+                    self.declaration_problems(&sight)
+                } else {
+                    Vec::new()
+                },
+                next_page_token: next,
+                probes,
+            }))
+        })
+        .await
     }
 
     async fn update_probe(
         &self,
         request: Request<v1::UpdateProbeRequest>,
     ) -> Result<Response<v1::UpdateProbeResponse>, Status> {
-        let caller = access::caller(&request)?;
-        let request = request.into_inner();
-        if request.definition.is_some() {
-            self.rights.check(&caller)?;
-        }
-        let probe = self.control.update(&caller, changes::update(&caller, request)?).await?;
-        Ok(Response::new(v1::UpdateProbeResponse { probe: Some(self.message(&probe)) }))
+        status::answer(async move {
+            let caller = access::caller(&request)?;
+            let request = request.into_inner();
+            if request.definition.is_some() {
+                self.rights.check(&caller)?;
+            }
+            let probe = self.control.update(&caller, changes::update(&caller, request)?).await?;
+            Ok(Response::new(v1::UpdateProbeResponse { probe: Some(self.message(&probe)) }))
+        })
+        .await
     }
 
     async fn delete_probe(
         &self,
         request: Request<v1::DeleteProbeRequest>,
     ) -> Result<Response<v1::DeleteProbeResponse>, Status> {
-        let caller = access::caller(&request)?;
-        let removed = self.control.remove(&caller, changes::deletion(&caller, request.into_inner())?).await?;
-        let v1::DeletedProbe { profile, note, .. } = changes::deleted(removed);
-        Ok(Response::new(v1::DeleteProbeResponse { profile, note }))
+        status::answer(async move {
+            let caller = access::caller(&request)?;
+            let removed =
+                self.control.remove(&caller, changes::deletion(&caller, request.into_inner())?).await?;
+            let v1::DeletedProbe { profile, note, .. } = changes::deleted(removed);
+            Ok(Response::new(v1::DeleteProbeResponse { profile, note }))
+        })
+        .await
     }
 
     async fn apply_probes(
         &self,
         request: Request<v1::ApplyProbesRequest>,
     ) -> Result<Response<v1::ApplyProbesResponse>, Status> {
-        let caller = access::caller(&request)?;
-        let v1::ApplyProbesRequest { changes, all_or_nothing } = request.into_inner();
-        let unit = if all_or_nothing { Unit::All } else { Unit::Each };
-        let changes = changes::all(&caller, changes, unit)?;
-        // Many at once are slowed down, where a call with one would be refused.
-        let definitions = changes.iter().filter(|change| change.has_definition()).count() as u64;
-        if definitions > 0 {
-            tokio::time::sleep(self.rights.pace(&caller.principal, definitions)).await;
-        }
-        let Applied { outcomes, plan } = self.control.apply(&caller, changes, unit).await?;
-        Ok(Response::new(v1::ApplyProbesResponse {
-            outcomes: outcomes.into_iter().map(|changed| self.outcome(changed)).collect(),
-            plan: messages::plan(&plan),
-        }))
+        status::answer(async move {
+            let caller = access::caller(&request)?;
+            let v1::ApplyProbesRequest { changes, all_or_nothing } = request.into_inner();
+            let unit = if all_or_nothing { Unit::All } else { Unit::Each };
+            let changes = changes::all(&caller, changes, unit)?;
+            // Many at once are slowed down, where a call with one would be refused.
+            let definitions = changes.iter().filter(|change| change.has_definition()).count() as u64;
+            if definitions > 0 {
+                tokio::time::sleep(self.rights.pace(&caller.principal, definitions)).await;
+            }
+            let Applied { outcomes, plan } = self.control.apply(&caller, changes, unit).await?;
+            Ok(Response::new(v1::ApplyProbesResponse {
+                outcomes: outcomes.into_iter().map(|changed| self.outcome(changed)).collect(),
+                plan: messages::plan(&plan),
+            }))
+        })
+        .await
     }
 
     async fn check_probe(
         &self,
         request: Request<v1::CheckProbeRequest>,
     ) -> Result<Response<v1::CheckProbeResponse>, Status> {
-        let viewer = self.viewer(access::caller(&request)?);
-        let request = request.into_inner();
-        // Reads kernel memory, and the symbol table when modules have changed.
-        Ok(Response::new(tokio::task::block_in_place(|| self.check(request, &viewer))?))
+        status::answer(async move {
+            let viewer = self.viewer(access::caller(&request)?);
+            let request = request.into_inner();
+            // Reads kernel memory, and the symbol table when modules have changed.
+            Ok(Response::new(tokio::task::block_in_place(|| self.check(request, &viewer))?))
+        })
+        .await
     }
 
     async fn check_probes(
         &self,
         requests: Request<Streaming<v1::CheckProbesRequest>>,
     ) -> Result<Response<Self::CheckProbesStream>, Status> {
-        let viewer = self.viewer(access::caller(&requests)?);
-        let pace = requests.extensions().get::<Pace>().cloned();
-        let (checker, requests) = (Arc::clone(&self.checker), requests.into_inner());
-        Ok(Response::new(checks::stream(checker, pace, requests, viewer)))
+        status::answer(async move {
+            let viewer = self.viewer(access::caller(&requests)?);
+            let pace = requests.extensions().get::<Pace>().cloned();
+            let (checker, requests) = (Arc::clone(&self.checker), requests.into_inner());
+            Ok(Response::new(checks::stream(checker, pace, requests, viewer)))
+        })
+        .await
     }
 
     async fn watch_probes(
         &self,
         request: Request<v1::WatchProbesRequest>,
     ) -> Result<Response<Self::WatchProbesStream>, Status> {
-        let sight = self.sight(&request)?;
-        Ok(Response::new(watch::stream(&self.registry, sight, request.into_inner())?))
+        status::answer(async move {
+            let sight = self.sight(&request)?;
+            Ok(Response::new(watch::stream(&self.registry, sight, request.into_inner())?))
+        })
+        .await
     }
 
     async fn list_hits(
         &self,
         request: Request<v1::ListHitsRequest>,
     ) -> Result<Response<v1::ListHitsResponse>, Status> {
-        let sight = self.sight(&request)?;
-        Ok(Response::new(self.hits(request.into_inner(), &sight).await?))
+        status::answer(async move {
+            let sight = self.sight(&request)?;
+            Ok(Response::new(self.hits(request.into_inner(), &sight).await?))
+        })
+        .await
     }
 }

@@ -10,7 +10,8 @@ use kprobed_proto::v1;
 use prost::Message as _;
 
 use super::messages;
-use kprobed_trace::decode::{Context, Value};
+use kprobed_filter::push_ipv6;
+use kprobed_trace::decode::{Column, Context, FieldSchema, Notation, Value};
 use kprobed_trace::pipeline::{ColumnBatch, Group};
 use kprobed_trace::wire::{Projected, Projection, Task};
 
@@ -107,7 +108,11 @@ impl Names<'_> {
                     v1::Value { kind: Some(v1::value::Kind::List(v1::ValueList { values })) }
                 }
             };
-            Some(v1::NamedValue { name: field.name.clone(), value: Some(value) })
+            Some(v1::NamedValue {
+                name: field.name.clone(),
+                text: shown(field, column, row),
+                value: Some(value),
+            })
         });
         let shown = projected.fields.iter().filter_map(|index| origin.schema.fields.get(*index));
         let unproven = shown.filter(|field| !field.fault_detected).map(|field| field.name.clone());
@@ -149,6 +154,33 @@ impl Names<'_> {
             None => format!("{address:#x}"),
         }
     }
+}
+
+/// What people write for a value; empty if that is the value itself.
+fn shown(field: &FieldSchema, column: &Column, row: usize) -> String {
+    let mut text = Vec::new();
+    let bits = |element| match column.value(row, element)? {
+        Value::Unsigned(value) => Some(value),
+        Value::Signed(value) => Some(value.cast_unsigned()),
+        _ => None,
+    };
+    match (&field.notation, field.array_len) {
+        (Notation::Number, _) => {}
+        (Notation::Ipv6, Some(16)) => {
+            let address: Option<Vec<u8>> =
+                (0..16).map(|element| bits(element).map(|bits| bits.to_le_bytes()[0])).collect();
+            if let Some(Ok(address)) = address.map(<[u8; 16]>::try_from) {
+                push_ipv6(&mut text, address);
+            }
+        }
+        (notation, None) => {
+            if let Some(bits) = bits(0) {
+                notation.push(&mut text, bits, field.kind.value_bytes());
+            }
+        }
+        _ => {}
+    }
+    String::from_utf8(text).unwrap_or_default()
 }
 
 fn text_or_bytes(bytes: &[u8]) -> v1::value::Kind {

@@ -10,8 +10,8 @@ use std::sync::Arc;
 use kprobed_proto::v1;
 use kprobed_proto::v1::stream_start::Start;
 
-use crate::control::Registry;
-use crate::error::{self, Error, Reason};
+use kprobed_control::Registry;
+use kprobed_control::error::{self, Error, Reason};
 use kprobed_host::kernel::nearest_name;
 use kprobed_trace::decode::Schema;
 use kprobed_trace::filter::{Filter, FilterError, KernelFilterFeatures};
@@ -31,10 +31,10 @@ pub(super) struct Selected {
 
 /// Selected probes that the kernel has.
 pub(super) fn probes(registry: &Registry, view: &View) -> Vec<Selected> {
-    let of = |probe: &crate::control::Probe| {
+    let of = |probe: &kprobed_control::Probe| {
         Some(Selected { name: probe.name.to_string(), schema: Arc::clone(probe.schema.as_ref()?) })
     };
-    let selected = |probe: &&Arc<crate::control::Probe>| {
+    let selected = |probe: &&Arc<kprobed_control::Probe>| {
         view.selects(&probe.name, &probe.spec.labels) && view.permits(&probe.name, probe.uid)
     };
     registry.all().iter().filter(selected).filter_map(|probe| of(probe)).collect()

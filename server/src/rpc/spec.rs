@@ -97,7 +97,11 @@ fn memory(address: &MemoryAddress) -> v1::FetchMemory {
 }
 
 fn members(members: &[BtfMember]) -> Vec<v1::FetchMember> {
-    let member = |member: &BtfMember| v1::FetchMember { arrow: member.arrow, name: member.name.clone() };
+    let member = |member: &BtfMember| v1::FetchMember {
+        arrow: member.arrow,
+        name: member.name.clone(),
+        indices: member.indices.clone(),
+    };
     members.iter().map(member).collect()
 }
 

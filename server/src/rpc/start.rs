@@ -5,7 +5,7 @@
 use kprobed_proto::v1;
 use kprobed_proto::v1::stream_start::Start;
 
-use crate::error::{Error, Reason};
+use kprobed_control::error::{Error, Reason};
 use kprobed_trace::feed::{FeedError, FeedStart};
 use kprobed_trace::history::{HistoryError, HistoryStart};
 use kprobed_trace::spool::{BootId, Cursor, SpoolError};

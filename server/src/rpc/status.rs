@@ -18,14 +18,22 @@ use tonic::codegen::http::{HeaderMap, HeaderValue};
 use tonic::{Code, Status};
 use tonic_types::pb;
 
-use crate::error::{Error, Reason, length};
+use kprobed_control::error::{Error, Reason, length};
 
-impl From<Error> for Status {
-    #[expect(clippy::disallowed_methods, reason = "the only place that makes them")]
-    fn from(error: Error) -> Self {
-        let whole = fitting(&error);
-        Self::with_details(Code::from_i32(whole.code), whole.message.clone(), whole.encode_to_vec().into())
-    }
+/// The status of an error.
+#[expect(clippy::disallowed_methods, reason = "the only place that makes them")]
+#[expect(
+    clippy::needless_pass_by_value,
+    reason = "the error of a result becomes its status: `map_err(status::of)`"
+)]
+pub fn of(error: Error) -> Status {
+    let whole = fitting(&error);
+    Status::with_details(Code::from_i32(whole.code), whole.message.clone(), whole.encode_to_vec().into())
+}
+
+/// What a service answers: an error becomes its status.
+pub(super) async fn answer<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Status> {
+    work.await.map_err(of)
 }
 
 /// The error of one of several requests, of which others may have succeeded.
@@ -85,7 +93,7 @@ pub(crate) fn finish(headers: &mut HeaderMap) {
     let status = match Status::from_header_map(headers) {
         Some(found) if found.code() == Code::Internal => {
             let message = format!("a message of the request cannot be read: {}", found.message());
-            Error::new(Reason::BAD_MESSAGE, message).into()
+            of(Error::new(Reason::BAD_MESSAGE, message))
         }
         Some(found) if bytes + OTHER_BYTES > TRAILERS_BYTES => {
             Status::new(found.code(), words(found.message(), LIMITS[0].words))

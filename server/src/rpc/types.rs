@@ -3,7 +3,7 @@
 use kprobed_proto::v1;
 use tonic::Code;
 
-use crate::error::{self, Error, Reason};
+use kprobed_control::error::{self, Error, Reason};
 use kprobed_host::kernel::KernelFacts;
 use kprobed_verdict::validate::typed::{
     DescribeError, DescribedMember, DescribedParameter, FunctionDescription, MembersDescription,

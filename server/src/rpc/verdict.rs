@@ -8,9 +8,10 @@ use kprobed_proto::v1;
 use nix::errno::Errno;
 
 use super::{hidden, meaning, messages, spec};
-use crate::control::{CostTable, Registry, Sight, livepatch_warning};
-use crate::error;
+use kprobed_control::error;
+use kprobed_control::{CostTable, Registry, Sight, livepatch_warning};
 use kprobed_host::kernel::RecentFacts;
+use kprobed_lang::definition::short::Expansion;
 use kprobed_lang::definition::{
     Code, Definition, DeleteDefinition, Diagnostic, Place, ProbeDefinition, ProbeKind, RefusedBy, Span,
 };
@@ -44,6 +45,21 @@ pub(crate) struct Viewer {
 /// # Errors
 /// If the facts of the kernel cannot be read. A text that is not a definition has a verdict too.
 pub(crate) fn answer(
+    checker: &Checker,
+    text: &Arc<DefinitionText>,
+    name: Option<&ProbeName>,
+    facts: &mut RecentFacts<'_>,
+    extent: (Detail, &Viewer),
+) -> Result<v1::CheckProbeResponse, CheckError> {
+    let mut answer = verdict(checker, text, name, facts, extent)?;
+    if let Some(Expansion { lines, notes }) = &checker.reading(text).expansion {
+        answer.lines.clone_from(lines);
+        answer.notes.clone_from(notes);
+    }
+    Ok(answer)
+}
+
+fn verdict(
     checker: &Checker,
     text: &Arc<DefinitionText>,
     name: Option<&ProbeName>,

@@ -11,8 +11,8 @@ use kprobed_proto::v1;
 use super::events::Responses;
 use super::probes::non_empty;
 use super::{labels, messages};
-use crate::control::{Probe, ProbeWatch, Registry, Sight, WatchPosition, Watched, WatchedEvent};
-use crate::error::Error;
+use kprobed_control::error::Error;
+use kprobed_control::{Probe, ProbeWatch, Registry, Sight, WatchPosition, Watched, WatchedEvent};
 use kprobed_lang::model::Glob;
 
 /// Answers a watch.
@@ -72,8 +72,8 @@ mod tests {
     use kprobed_rights::Roles;
 
     use super::*;
-    use crate::auth::{AuditQueue, Caller, Rights};
-    use crate::control::{ProbeState, test_probe};
+    use kprobed_control::auth::{AuditQueue, Caller, Rights};
+    use kprobed_control::{ProbeState, samples};
     use kprobed_lang::model::Labels;
 
     /// What a watch reports at once: events, and the probes that they are about.
@@ -105,14 +105,14 @@ mod tests {
 
     fn labelled(uid: i64, team: &str) -> Probe {
         let labels = Labels::new([("team".to_owned(), team.to_owned())]).unwrap();
-        test_probe(uid, &format!("kprobes/p{uid}")).with(|record| record.spec.labels = labels)
+        samples::probe(uid, &format!("kprobes/p{uid}")).with(|record| record.spec.labels = labels)
     }
 
     #[tokio::test]
     async fn a_watch_tells_what_there_is_and_what_becomes_of_it() {
         use v1::WatchEvent as Event;
         let registry = Arc::<Registry>::default();
-        let put = |probe: Probe| _ = registry.note_for_test(probe);
+        let put = |probe: Probe| _ = samples::note(&registry, probe);
         put(labelled(1, "storage"));
         put(labelled(2, "network"));
         let mut watch = stream(&registry, all(), asked("")).unwrap();
@@ -125,7 +125,7 @@ mod tests {
         put(off.with(|record| record.revision = 3));
         put(labelled(2, "network").with(|record| record.revision = 4));
         put(labelled(3, "storage"));
-        registry.remove_for_test("kprobes/p1");
+        samples::forget(&registry, "kprobes/p1");
         let expected = [
             (Event::Added, 2),
             (Event::Changed, 2),

@@ -9,12 +9,8 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
-use kprobed::auth::{AuditInbox, AuditQueue, LiveTls, Rights};
+use kprobed::auth::LiveTls;
 use kprobed::config::{Listen, Tls, tls_settings};
-use kprobed::control::{
-    Controller, Costs, Foreign, Holds, Ledger, LookOutcome, Names, Observer, PlannedStep, Probe, ProbeLedger,
-    ProbeState, ProbeStates, Reconciled, Reconciliation, Recorded, RecordingProblem, Registry, Step, Terms,
-};
 use kprobed::doctor::{Doctor, SkippedRuns};
 use kprobed::export::Exporters;
 use kprobed::front::{self, Gate};
@@ -24,7 +20,13 @@ use kprobed::rpc::{
     KernelServer, LeaseServer, ProbeServer, ReconcileServer,
 };
 use kprobed::shutdown::Tasks;
-use kprobed::store::{ProbeSpec, Record, Store};
+use kprobed_control::ProbeStates;
+use kprobed_control::auth::{AuditInbox, AuditQueue, Rights};
+use kprobed_control::store::{ProbeSpec, Record, Store};
+use kprobed_control::{
+    Controller, Costs, Foreign, Holds, Ledger, LookOutcome, Names, Observer, PlannedStep, Probe, ProbeLedger,
+    ProbeState, Reconciled, Reconciliation, Recorded, RecordingProblem, Registry, Step, Terms,
+};
 use kprobed_host::kernel::{FactsCache, HostIdentity};
 use kprobed_host::tracefs::{CurrentInstance, HitCounts, Instance, Tracefs};
 use kprobed_lang::definition::{Features, ProbeKind};
@@ -340,7 +342,7 @@ async fn routes(
         control: control.clone(),
         registry: Arc::clone(&registry),
         host,
-        filter_features: KernelFilterFeatures::default(),
+        filter_features: KernelFilterFeatures { task_names: true, ..KernelFilterFeatures::default() },
         log: Log { history: None, now: Cursor { boot_id, epoch: 1, sequence: 0 } },
         exporters: Exporters::default(),
         access: access.clone(),

@@ -31,9 +31,18 @@ fn the_capabilities_are_those_that_the_daemon_keeps() {
     // What the daemon does not have is named too.
     let example = read("deploy/kprobed.example.toml").replace("Without CAP_DAC_OVERRIDE", "");
     assert_eq!(words(&example, "CAP_"), kept);
-    let page = read("deploy/SECURITY.md");
+    let page = read("deploy/docs/explain/security.md");
     let rows: String = page.lines().filter(|line| line.starts_with("| `CAP_")).collect();
     assert_eq!(words(&rows, "CAP_"), kept);
+}
+
+#[test]
+fn the_workflow_has_the_compiler_that_the_checks_are_made_for() {
+    let script = read(".ci/run");
+    let compiler = script.split_once("TOOLCHAIN=").unwrap().1.split_whitespace().next().unwrap();
+    let workflow = read(".github/workflows/checks.yml");
+    assert!(workflow.contains(&format!("container: rust:{compiler}-")), "{compiler}: {workflow}");
+    assert!(workflow.contains("run: .ci/run"));
 }
 
 #[test]

@@ -7,7 +7,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 /// The modules of a crate, from the bottom to the top; one may use those of its own line and of
-/// lines above.
+/// lines above. `*` stands for all that no line names.
 struct Crate {
     sources: &'static str,
     layers: &'static [&'static [&'static str]],
@@ -31,14 +31,12 @@ const CRATES: &[Crate] = &[
         sources: "trace/src",
         layers: &[&["decode", "spool"], &["wire", "filter"], &["pipeline"], &["history"], &["feed"]],
     },
+    Crate { sources: "control/src", layers: &[&["error", "places"], &["auth"], &["store"], &["*"]] },
     Crate {
         sources: "src",
         layers: &[
-            &["error"],
-            &["auth", "places", "sandbox", "turns"],
-            &["store"],
+            &["auth", "sandbox", "turns"],
             &["health", "auditor"],
-            &["control"],
             &["doctor"],
             &["config", "shutdown", "telemetry"],
             &["export"],
@@ -91,7 +89,8 @@ fn sources(directory: &Path) -> io::Result<Vec<PathBuf>> {
 #[cfg(test)]
 /// The number of imports between the modules of a crate.
 fn check(root: &Path, layers: &[&[&str]]) -> usize {
-    let layer = |module: &str| layers.iter().position(|layer| layer.contains(&module));
+    let of_name = |module: &str| layers.iter().position(|layer| layer.contains(&module));
+    let layer = |module: &str| of_name(module).or_else(|| of_name("*"));
     let mut edges = 0;
     for path in sources(root).unwrap() {
         let inner = path.strip_prefix(root).unwrap();

@@ -1,6 +1,8 @@
 //! Tests of what is written: the order of modules, citations in documents, and the words that people read.
 
+mod book;
 mod facts;
 mod layers;
 mod pages;
+mod stricter;
 mod words;

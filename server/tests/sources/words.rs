@@ -92,7 +92,7 @@ fn has_bare_negation(text: &str) -> bool {
 }
 
 /// Whether the phrase stands in the text as words of its own. (`nobody:` is a user's name.)
-fn has_phrase(text: &str, phrase: &str) -> bool {
+pub(super) fn has_phrase(text: &str, phrase: &str) -> bool {
     let is_edge = |c: Option<char>| c.is_none_or(|c| !c.is_alphanumeric() && c != ':');
     text.match_indices(phrase).any(|(at, found)| {
         is_edge(text[..at].chars().next_back()) && is_edge(text[at + found.len()..].chars().next())
@@ -113,7 +113,7 @@ fn files(root: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
     for entry in fs::read_dir(root)? {
         let entry = entry?;
         let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-        if name.starts_with('.') || name == "target" || name == "fuzz" {
+        if name.starts_with('.') && name != ".github" || name == "target" || name == "fuzz" {
             continue;
         }
         if path.is_dir() {

@@ -8,6 +8,7 @@ use kprobed_client::api::CreateProbeRequest;
 use super::by_source;
 use super::changes::{self, RequestedChange};
 use super::connection::connect;
+use super::definitions::{confirm, definitions};
 use super::input::{DefinitionFile, definition};
 use super::label_arguments::{labels, pair};
 use super::update::for_so_long;
@@ -17,8 +18,10 @@ use crate::output::Output;
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
-The definition is a line of the kernel's `kprobe_events` language, the same with the names of 2009 (`a0`, `rv`), or a \
-function prototype of 2018. Put it in quotes: `$` and `(` are special to shells.
+The definition is what `kprobectl help language` explains: a function, a system call or an event by its name (`vfs_read \
+count`, `openat`, `sched:sched_switch`), which the daemon makes a line of; a line of the kernel's `kprobe_events` \
+language; the same with the names of 2009 (`a0`, `rv`); or a function prototype of 2018. Put it in single quotes: `$`, `(` \
+and `*` are special to shells. `vfs_*` defines each function that matches, all or none; more than 100 need --yes.
 
 `GROUP/EVENT` or `GROUP:EVENT` records an event of the host: a tracepoint, or an event of another tool. kprobed records it \
 in its own trace instance; its definition, and its recording by others, stay as they are. The probe has the name of the \
@@ -32,6 +35,8 @@ Lines that delete (`-:GROUP/EVENT`) are refused: `kprobectl delete` deletes.
 `kprobectl apply` takes documents with all properties of probes.
 
 Examples:
+  kprobectl add do_sys_openat2
+  kprobectl add openat --lease 2h
   kprobectl add 'p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):ustring'
   kprobectl add 'r:opened do_sys_openat2 fd=$retval:s32' --filter 'fd < 0'
   kprobectl add 'ip_rcv(x64 skb | int skb[32])'
@@ -99,19 +104,21 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     };
     require_no_deletion(&line, "this line")?;
     let client = connect(global).await?;
-    let lines = by_source::lines(&client, global, &[line], output).await?;
-    let requests = lines.into_iter().map(|line| creation(line, &arguments)).collect::<Result<Vec<_>, _>>()?;
-    match requests.as_slice() {
-        [request] if !arguments.dry_run => {
-            output.probes_created(&[client.create_probe(request.clone()).await?])?;
-            Ok(Exit::Success)
-        }
-        _ => {
-            let change = |request| RequestedChange::create(request, String::new());
-            let asked: Vec<_> = requests.into_iter().map(change).collect();
-            changes::create(&client, &asked, arguments.dry_run, output).await
-        }
+    let lines = definitions(&client, &global.lines, &[line], global.yes, Some(output)).await?;
+    let requests: Vec<_> =
+        lines.into_iter().map(|line| creation(line, &arguments)).collect::<Result<_, _>>()?;
+    let [request] = requests.as_slice() else {
+        let place = |request: &CreateProbeRequest| format!("`{}`", request.definition);
+        let asked = requests.iter().map(|request| RequestedChange::create(request.clone(), place(request)));
+        return changes::create(&client, &asked.collect::<Vec<_>>(), arguments.dry_run, output).await;
+    };
+    let request = request.clone();
+    if arguments.dry_run {
+        let change = RequestedChange::create(request, String::new());
+        return changes::create(&client, &[change], true, output).await;
     }
+    output.probes_created(&[client.create_probe(request).await?])?;
+    Ok(Exit::Success)
 }
 
 /// Refuses a line that deletes, with the command that does it.
@@ -145,18 +152,25 @@ async fn run_file(
     file: &DefinitionFile,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let client = &connect(global).await?;
+    let client = connect(global).await?;
     let (text, end) = file.chunks()?;
     // The daemon divides the file; whether it takes a line, it says for all of them together.
     let mut lines = client.check_probes(text, false).await?;
-    let mut asked = Vec::new();
+    let (mut asked, mut expanded) = (Vec::new(), Vec::new());
     while let Some(one) = lines.next().await? {
         let place = format!("line {}", one.line);
         require_no_deletion(&one.definition, &place)?;
-        for line in by_source::lines(client, global, &[one.definition], output).await? {
-            asked.push(RequestedChange::create(creation(line, arguments)?, place.clone()));
+        let meant = one.check.map(|check| check.lines).filter(|meant| meant.len() > 1);
+        expanded.extend(meant.is_some().then(|| one.definition.clone()));
+        let meant = match meant {
+            Some(meant) => meant,
+            None => by_source::lines(&client, &global.lines, &[one.definition], Some(output)).await?,
+        };
+        for definition in meant {
+            asked.push(RequestedChange::create(creation(definition, arguments)?, place.clone()));
         }
     }
     end.wait().await?;
-    changes::create(client, &asked, arguments.dry_run, output).await
+    confirm(&expanded, asked.len(), global.yes || expanded.is_empty())?;
+    changes::create(&client, &asked, arguments.dry_run, output).await
 }

@@ -5,7 +5,7 @@ use kprobed_lines::Definition;
 
 use super::Failure;
 use crate::global::Global;
-use crate::lines::KernelLine;
+use crate::lines::{KernelLine, Lines};
 use crate::output::Output;
 
 /// Each definition as those that the daemon reads: one by source becomes a line for each of its places, all others
@@ -15,17 +15,19 @@ use crate::output::Output;
 /// When one by source has no line.
 pub(super) async fn lines(
     client: &Client,
-    global: &Global,
+    debug: &Lines,
     definitions: &[String],
-    output: &mut Output,
+    mut notes: Option<&mut Output>,
 ) -> Result<Vec<String>, Failure> {
     let mut lines = Vec::with_capacity(definitions.len());
     for text in definitions {
         match Definition::by_source(text) {
             None => lines.push(text.clone()),
             Some(read) => {
-                let made = global.lines.of(client, &read?).await?;
-                note(text, &made, output);
+                let made = debug.of(client, &read?).await?;
+                if let Some(output) = notes.as_deref_mut() {
+                    note(text, &made, output);
+                }
                 lines.extend(made.into_iter().map(|line| line.definition));
             }
         }

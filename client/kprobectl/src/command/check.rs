@@ -6,14 +6,17 @@ use clap::Args;
 use kprobed_client::api::{
     CheckedDefinition, CreateProbeRequest, DeleteProbeRequest, HitProfile, Lease, ProbeState, Verdict,
 };
-use kprobed_client::{Client, Error};
+use kprobed_client::{CheckStream, Client, Error};
 use kprobed_lines::Definition;
 
 use super::by_source;
 use super::connection::connect;
+use super::definitions::remarks;
 use super::input::{DefinitionFile, definition};
+use super::observe::NO_EVENT;
 use super::{Exit, Failure};
 use crate::global::Global;
+use crate::lines::Lines;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
@@ -24,6 +27,8 @@ With --trial the command then makes the probe with a lease of 10 seconds and a f
 counts its hits for 100 ms, and deletes it (with -o json in a second object). That needs the right to make \
 and to delete the probe. If the probe costs more than its budget meanwhile, the daemon disarms it, and the \
 command says so.
+
+A short form, such as `openat` or `vfs_*`, is checked as the line or the lines that it becomes, which a note shows.
 
 A file has one definition per line, in any of the languages that `kprobectl add` takes. `#` \
 starts a comment, and a backslash at the end of a line continues it. Each verdict is printed \
@@ -54,6 +59,8 @@ the recorded values side by side (with -o json: a record `contrast`). That is a 
 the exit code is 1 as well. `apply --dry-run` compares in the same way.
 
 Examples:
+  kprobectl check openat
+  kprobectl check 'vfs_*'
   kprobectl check 'p:open do_sys_openat2+4 dfd=$arg1:s32'
   kprobectl check 'ip_rcv(x64 skb | int skb[32])'
   kprobectl check -o json p:fork kernel_clone
@@ -69,9 +76,6 @@ const TRIAL: Duration = Duration::from_millis(100);
 
 /// When the daemon deletes the probe of a trial by itself.
 const TRIAL_LEASE: Duration = Duration::from_secs(10);
-
-/// A filter of the kernel that no event passes. Hits are counted before it.
-const NO_EVENT: &str = "common_pid < 0";
 
 /// Arguments of `check`.
 #[derive(Clone, Debug, Args)]
@@ -110,24 +114,20 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     }
     let definition = definition(&arguments.definition).await?;
     let client = connect(global).await?;
-    let mut exit = Exit::Success;
-    for line in by_source::lines(&client, global, &[definition], output).await? {
-        exit = exit.max(check_one(&client, line, &arguments, output).await?);
-    }
-    Ok(exit)
-}
-
-async fn check_one(
-    client: &Client,
-    definition: String,
-    arguments: &Arguments,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
+    let lines = by_source::lines(&client, &global.lines, &[definition], Some(output)).await?;
+    let [definition] = lines.as_slice() else { return several(&client, &arguments, lines, output).await };
+    let definition = definition.clone();
     let answer = if arguments.explain {
         client.explain_probe(&definition).await?
     } else {
         client.check_probe(&definition).await?
     };
+    for remark in remarks(&definition, &answer) {
+        output.remark(&remark);
+    }
+    if answer.lines.len() > 1 {
+        return several(&client, &arguments, answer.lines, output).await;
+    }
     let has_trial = arguments.trial && answer.verdict() == Verdict::Accepted;
     if has_trial && answer.schema.is_some() {
         let message =
@@ -139,9 +139,26 @@ async fn check_one(
     }
     output.check(&definition, &answer, has_trial)?;
     if has_trial {
-        try_out(client, definition, output).await?;
+        try_out(&client, definition, output).await?;
     }
     Ok(if answer.verdict() == Verdict::Accepted { Exit::Success } else { Exit::Refused })
+}
+
+/// The verdicts on the lines for which a definition stands.
+async fn several(
+    client: &Client,
+    arguments: &Arguments,
+    lines: Vec<String>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    if arguments.explain || arguments.trial {
+        let message = format!("`{}` stands for {} probes", arguments.definition.join(" "), lines.len());
+        let hint = "`--explain` and `--trial` are for one: write one of its lines".to_owned();
+        return Err(Failure::usage(message, Some(hint)));
+    }
+    let text = lines.join("\n").into_bytes();
+    let checks = client.check_probes(tokio_stream::once(text), output.is_keeping()).await?;
+    verdicts(checks, None, output).await
 }
 
 /// Makes the probe without recording anything, counts its hits, and deletes it.
@@ -181,12 +198,26 @@ async fn try_out(client: &Client, definition: String, output: &mut Output) -> Re
 async fn run_file(global: &Global, file: &DefinitionFile, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let (text, end) = file.chunks()?;
-    let mut checks = client.check_probes(text, output.is_keeping()).await?;
+    let checks = client.check_probes(text, output.is_keeping()).await?;
+    let exit = verdicts(checks, Some((&client, &global.lines)), output).await?;
+    end.wait().await?;
+    Ok(exit)
+}
+
+/// Prints verdicts as they come. The worst exit code wins. With a daemon and debug information, definitions by source are
+/// checked as the lines that they are.
+async fn verdicts(
+    mut checks: CheckStream,
+    by_source: Option<(&Client, &Lines)>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
     let mut exit = Exit::Success;
     let in_stream = |error| Failure::from(error).in_stream();
     while let Some(checked) = checks.next().await.map_err(in_stream)? {
-        if Definition::by_source(&checked.definition).is_some() {
-            exit = exit.max(check_by_source(&client, global, &checked, output).await?);
+        if let Some((client, lines)) = by_source
+            && Definition::by_source(&checked.definition).is_some()
+        {
+            exit = exit.max(check_by_source(client, lines, &checked, output).await?);
             continue;
         }
         output.check_in_file(&checked)?;
@@ -198,7 +229,6 @@ async fn run_file(global: &Global, file: &DefinitionFile, output: &mut Output) -
             output.flush()?;
         }
     }
-    end.wait().await?;
     Ok(exit)
 }
 
@@ -206,18 +236,18 @@ async fn run_file(global: &Global, file: &DefinitionFile, output: &mut Output) -
 /// of the file are checked.
 async fn check_by_source(
     client: &Client,
-    global: &Global,
+    debug: &Lines,
     checked: &CheckedDefinition,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let lines =
-        match by_source::lines(client, global, std::slice::from_ref(&checked.definition), output).await {
-            Ok(lines) => lines,
-            Err(failure) => {
-                output.note(&format!("line {} is refused:", checked.line));
-                return Ok(failure.report(output));
-            }
-        };
+    let definitions = std::slice::from_ref(&checked.definition);
+    let lines = match by_source::lines(client, debug, definitions, Some(output)).await {
+        Ok(lines) => lines,
+        Err(failure) => {
+            output.note(&format!("line {} is refused:", checked.line));
+            return Ok(failure.report(output));
+        }
+    };
     let mut exit = Exit::Success;
     for definition in lines {
         let check = client.check_probe(&definition).await?;

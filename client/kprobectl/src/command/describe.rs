@@ -4,13 +4,15 @@ use std::io;
 
 use clap::Args;
 use kprobed_client::api::{
-    CodeInstruction, DescribeFunctionRequest, DescribeFunctionResponse, DisassembleFunctionResponse,
-    Function, FunctionDescription, MemberDescription, ProbeKind, StructureDescription, Verdict,
+    CheckProbeResponse, CodeInstruction, DescribeFunctionRequest, DescribeFunctionResponse,
+    DisassembleFunctionResponse, Function, FunctionDescription, MemberDescription, ProbeKind,
+    StructureDescription, Verdict,
 };
 use kprobed_document::json::json;
 use serde_json::Value;
 
 use super::connection::connect;
+use super::definitions::checked;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Cell, Column, MessageRow, Output, Row, Table, Tone, arming, hex, one_line};
@@ -29,8 +31,10 @@ Examples:
   kprobectl describe vfs_read
   kprobectl describe vfs_read 'file->f_inode'
   kprobectl describe vfs_open 'path->dentry->d_name'
+  kprobectl describe vfs_open 'path->dentry->d_sb->s_id'
   kprobectl describe ext4:ext4_file_open -o json
-  kprobectl describe sched/sched_switch
+  kprobectl describe sched:sched_switch
+  kprobectl describe openat
   kprobectl describe vfs_read --code
   kprobectl describe kernel_clone+11 --code --return
   kprobectl describe btrfs:btrfs_sync_file --code -o json | jq -r 'select(.probeable).offset'";
@@ -39,10 +43,11 @@ Examples:
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// The function, as FUNCTION or MODULE:FUNCTION; for --code also with `+OFFSET`, or an address in it.
-    /// GROUP/EVENT is an event of the host
+    /// The function, as FUNCTION or MODULE:FUNCTION; for --code also with `+OFFSET`, or an address in it. A system
+    /// call (`openat`) and an event of the host (GROUP/EVENT) are described too
     function: String,
-    /// List the members of the structure that this leads to: a parameter, `$retval`, or a path such as `file->f_inode`
+    /// List the members of the structure, or of an element of the array, that this leads to: a parameter, `$retval`, or
+    /// a path such as `file->f_inode`
     #[arg(conflicts_with = "code")]
     path: Option<String>,
     /// Show the instructions, and where a probe can be placed
@@ -57,25 +62,37 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     if arguments.code {
         return code(global, arguments, output).await;
     }
-    if arguments.function.contains('/') {
-        return event(global, &arguments.function, output).await;
-    }
-    let (module, function) = arguments.function.split_once(':').unwrap_or(("", &arguments.function));
-    let request = DescribeFunctionRequest {
-        function: function.to_owned(),
-        module: module.to_owned(),
-        path: arguments.path.unwrap_or_default(),
-    };
     let client = connect(global).await?;
-    let answer = client.describe_function(request).await?;
+    let meant = checked(&client, &arguments.function).await?;
+    let is_event = meant.spec.as_ref().is_some_and(|spec| spec.kind() == ProbeKind::Event);
+    if is_event || arguments.function.contains('/') {
+        return event(&arguments.function, &meant, output);
+    }
+    if let [line] = meant.lines.as_slice() {
+        output.remark(&format!("a probe of `{}` is `{line}`", arguments.function));
+    }
+    let (module, function) = function(&arguments.function, &meant);
+    let path = arguments.path.unwrap_or_default();
+    let answer = client.describe_function(DescribeFunctionRequest { function, module, path }).await?;
     types(&answer, output)?;
     Ok(Exit::Success)
 }
 
+/// Module and name of the function that an argument means. The name of a system call means its function.
+fn function(argument: &str, meant: &CheckProbeResponse) -> (String, String) {
+    let place = match meant.lines.as_slice() {
+        // `p PLACE ARGUMENTS`
+        [line] => line.split(' ').nth(1).unwrap_or(argument),
+        _ => argument,
+    };
+    let place = place.split('+').next().unwrap_or(place);
+    let (module, function) = place.split_once(':').unwrap_or(("", place));
+    (module.to_owned(), function.to_owned())
+}
+
 /// Shows whether an event of the host can be recorded, and its fields.
-async fn event(global: &Global, name: &str, output: &mut Output) -> Result<Exit, Failure> {
-    let answer = connect(global).await?.check_probe(name).await?;
-    output.check(name, &answer, false)?;
+fn event(name: &str, answer: &CheckProbeResponse, output: &mut Output) -> Result<Exit, Failure> {
+    output.check(name, answer, false)?;
     Ok(if answer.verdict() == Verdict::Accepted { Exit::Success } else { Exit::Refused })
 }
 

@@ -11,8 +11,12 @@ use crate::global::Global;
 use crate::output::{CountView, LatencyUnit, Output};
 
 const AFTER_HELP: &str = "\
+A word that names a probe is that probe; any other word is a function, and in quotes a definition, as for \
+`kprobectl trace`. What the command defines it deletes at its end; if it is killed, the daemon does. On more hosts than \
+are changed without a confirmation, that needs --yes.
+
 The kernel counts and records no event: the probe may be disabled. Counting ends with the command, \
-unless --keep is given.
+unless --keep is given, which needs a probe that exists.
 
 A KEY is one of:
   thread, comm, cpu, stack  the thread, the name of its task, the CPU, the call stack in the kernel
@@ -40,18 +44,18 @@ number at its end is the count, or with --sum the first sum. With `--by host` th
 percentile is given as its bucket.
 
 Examples:
-  kprobectl hist open --for 10s
+  kprobectl hist vfs_read --by comm --for 10s
+  kprobectl hist 'p vfs_read count' --by count.log2
+  kprobectl hist 'r vfs_read ret=$retval:s64' --by ret.log2 --filter 'ret > 0'
   kprobectl hist sched/sched_switch --by next_comm --top 10
-  kprobectl hist open --by comm --top 10
-  kprobectl hist read --by bytes.log2 --filter 'bytes > 0'
   kprobectl hist read --by comm,bytes.buckets=4096 --sum bytes --sort bytes
   kprobectl hist read --by comm --interval 1s --deltas -o json | jq -r '.rows[].keys[0].text'
   kprobectl hist open --by comm --keep opens --lease 1h
-  kprobectl hist open --by comm --hosts 'web[001-480]' --for 10s
+  kprobectl hist vfs_read --by comm --hosts 'web[001-020]' --for 10s
   kprobectl hist open --by host,comm --hosts 'web[001-003]' --for 10s
-  kprobectl stacks open --for 10s --top 5
+  kprobectl stacks tcp_connect --for 10s --top 5
   kprobectl stacks open --by comm --filter 'dfd == -100'
-  kprobectl stacks read --by host --hosts 'web[001-003]' --for 30s --folded > stacks.folded
+  kprobectl stacks vfs_read --by host --hosts 'web[001-003]' --folded > out
   kprobectl stacks read --sum bytes --folded | flamegraph.pl > bytes.svg";
 
 /// Arguments of `hist`.
@@ -61,7 +65,7 @@ pub(crate) struct Arguments {
     /// Count separately by this key; at most 3 keys besides `host` [default: one row for all events]
     #[arg(long = "by", value_name = "KEY", value_delimiter = ',')]
     keys: Vec<CountKey<AggregationKey>>,
-    /// GROUP/EVENT, or EVENT if only one probe has it
+    /// A probe (GROUP/EVENT, or EVENT if only one probe has it), a function, or a definition in quotes
     #[arg(value_name = "PROBE")]
     probe: String,
     /// Field to add up in each row; at most 2 [default: none]

@@ -1,18 +1,25 @@
 //! `kprobectl hits`: hits and skipped runs of probes, now and in the past, and the processor time that they take.
 
-use std::collections::BTreeSet;
+use std::cmp::Reverse;
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use jiff::{SignedDuration, Timestamp};
 use kprobed_client::Client;
-use kprobed_client::api::{HitProfile, ListHitsRequest, ListProbesRequest, ProbeKind};
+use kprobed_client::api::{
+    CreateProbeRequest, HitProfile, ListHitsRequest, ListProbesRequest, Probe, ProbeKind, ProbeState,
+};
 
 use super::connection::connect;
+use super::counting::is_probe;
+use super::definitions::definitions;
+use super::observe::{NO_EVENT, TemporaryProbes};
 use super::{Exit, Failure};
 use crate::glob;
 use crate::global::Global;
-use crate::output::{Cell, Chart, Column, MessageRow, Output, ProbeCost, to_proto_time};
-use crate::quantity::{point_in_time, step};
+use crate::output::{Cell, Chart, Column, MessageRow, Output, ProbeCost, one_line, to_proto_time};
+use crate::quantity::{duration, point_in_time, step};
 
 const AFTER_HELP: &str = "\
 HITS is the number of runs of the probe's handler, NMISSED the number of runs that the kernel skipped, \
@@ -27,6 +34,12 @@ with --since the counts are those of the kernel.
 The kernel does not count the hits of an event of the host, such as `sched/sched_switch`: such a probe has no row here, \
 and no budget. `kprobectl ledger` shows what was recorded of it.
 
+With --for, the command counts for this time, and shows the rates, the highest first. GLOB is then a probe, or \
+probes if it has a `/`; anything else is what `kprobectl trace` takes: a function, a glob for functions, or a \
+definition in quotes. Of those the command makes temporary probes with a filter that no event passes, so that \
+nothing is recorded, and deletes them at the end; if it is killed, the daemon does. The hits are those of the \
+kernel, with those by kprobed's own threads. HIT and SHARE are as with --cost.
+
 With --since, hits are added up by intervals of --step, which begin at multiples of the step in UTC, and \
 shown as bars over time: HITS/s is the average over the watched time, HIGHEST the rate of the highest bar. \
 A blank is an interval in which the daemon did not watch. Deleted probes are shown too. The daemon keeps \
@@ -40,6 +53,10 @@ take of one CPU. `kprobectl status` shows what the daemon itself takes.
 
 Examples:
   kprobectl hits
+  kprobectl hits --top 20 'vfs_*' --for 5s
+  kprobectl hits vfs_read --for 1s
+  kprobectl hits --top 5
+  kprobectl hits 'kprobes/*' --for 10s
   kprobectl hits 'kprobes/*' -o json
   kprobectl hits -l team=storage
   kprobectl hits kprobes/open --since 10m
@@ -56,8 +73,14 @@ const STEP_S: u32 = 60;
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Only probes whose names match (`*`, `?`) [default: all]
+    /// Only probes whose names match (`*`, `?`); with --for also functions [default: all probes]
     glob: Option<String>,
+    /// Count for this time, and show the rates
+    #[arg(long = "for", value_name = "DURATION", value_parser = duration, conflicts_with_all = ["step", "since", "until", "cost"])]
+    duration: Option<Duration>,
+    /// Show only the N that were hit most often, the most frequent first [default: all]
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["since", "until", "cost"])]
+    top: Option<u32>,
     /// Only probes whose current labels match, as for `list` [default: all]
     #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
     selector: String,
@@ -79,10 +102,29 @@ pub(crate) struct Arguments {
     until: Option<Timestamp>,
 }
 
+impl Arguments {
+    /// How long it counts.
+    pub(crate) fn lasts(&self) -> Duration {
+        self.duration.unwrap_or_default()
+    }
+
+    /// Whether it may define temporary probes.
+    pub(crate) fn may_define(&self) -> bool {
+        self.duration.is_some()
+            && self.selector.is_empty()
+            && self.glob.as_deref().is_some_and(is_of_functions)
+    }
+}
+
+/// Whether a word can mean functions: names of probes have a slash when they are not alone.
+fn is_of_functions(word: &str) -> bool {
+    !word.trim().is_empty() && (word.contains(char::is_whitespace) || !word.contains('/'))
+}
+
 impl MessageRow for HitProfile {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("PROBE", |profile| Cell::text(&profile.probe)),
-        Column::new("HITS", |profile| Cell::number(profile.hits.saturating_sub(profile.own.unwrap_or(0)))),
+        Column::new("HITS", |profile| Cell::number(of_others(profile))),
         Column::optional("OWN", own),
         Column::optional("NMISSED", |profile| Cell::number(profile.nmissed)),
         Column::wide("PROBE UID", |profile| Cell::text(profile.probe_uid.to_string())),
@@ -91,14 +133,22 @@ impl MessageRow for HitProfile {
     ];
 }
 
+/// The hits without those by kprobed's own threads, as far as these are known.
+fn of_others(profile: &HitProfile) -> u64 {
+    profile.hits.saturating_sub(profile.own.unwrap_or(0))
+}
+
 /// The hits by kprobed's own threads, marked if they are not known.
 fn own(profile: &HitProfile) -> Cell {
     if profile.own_unknown.is_empty() { Cell::optional(profile.own) } else { Cell::maybe(None) }
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    let pattern = glob::of_names(arguments.glob.as_deref().unwrap_or_default());
     let client = connect(global).await?;
+    if let Some(duration) = arguments.duration {
+        return count(&client, global, arguments, duration, output).await;
+    }
+    let pattern = glob::of_names(arguments.glob.as_deref().unwrap_or_default());
     if let Some(since) = arguments.since {
         return rates(&client, arguments, pattern, since, output).await;
     }
@@ -117,8 +167,13 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         with_own,
         ..Default::default()
     };
-    let (profiles, mut events) = tokio::try_join!(client.select_hits(request), client.select_probes(events))?;
+    let (mut profiles, mut events) =
+        tokio::try_join!(client.select_hits(request), client.select_probes(events))?;
     events.retain(|probe| probe.kind() == ProbeKind::Event);
+    if let Some(top) = arguments.top {
+        profiles.sort_by_key(|profile| Reverse(of_others(profile)));
+        cut(&mut profiles, top, of_others, output);
+    }
     output.rows(&profiles)?;
     let reasons: BTreeSet<_> = profiles.iter().map(|profile| profile.own_unknown.as_str()).collect();
     for reason in reasons.into_iter().filter(|reason| !reason.is_empty()) {
@@ -131,6 +186,101 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         ));
     }
     Ok(Exit::Success)
+}
+
+/// Keeps the first rows, and says how many more there are.
+fn cut<T>(rows: &mut Vec<T>, top: u32, hits: impl Fn(&T) -> u64, output: &mut Output) {
+    let rest = rows.split_off(rows.len().min(usize::try_from(top).unwrap_or(usize::MAX)));
+    if !rest.is_empty() {
+        let hits: u64 = rest.iter().map(hits).sum();
+        let probes = if rest.len() == 1 { "probe has" } else { "probes have" };
+        output.remark(&format!("{} more {probes} {hits} hits together: `--top` hides them", rest.len()));
+    }
+}
+
+/// Counts hits for some time: of probes that exist, or of temporary ones.
+async fn count(
+    client: &Client,
+    global: &Global,
+    arguments: Arguments,
+    duration: Duration,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let may_define = arguments.may_define();
+    let word = arguments.glob.unwrap_or_default();
+    let temporary = if may_define && !is_probe(client, word.trim()).await? {
+        let form = CreateProbeRequest {
+            enabled: true,
+            filter: NO_EVENT.to_owned(),
+            ..CreateProbeRequest::default()
+        };
+        let words = std::slice::from_ref(&word);
+        let lines = definitions(client, &global.lines, words, global.yes, Some(output)).await?;
+        Some(TemporaryProbes::define(client, lines, &form, output).await?)
+    } else {
+        None
+    };
+    let name_glob = if temporary.is_some() { String::new() } else { glob::of_names(&word) };
+    let label_selector = arguments.selector;
+    let with_own = temporary.is_none() && !arguments.include_self;
+    let hits = ListHitsRequest {
+        name_glob: name_glob.clone(),
+        label_selector: label_selector.clone(),
+        with_own,
+        ..Default::default()
+    };
+    let before = client.select_hits(hits.clone()).await?;
+    if let Some(temporary) = &temporary {
+        let probes = temporary.probes().len();
+        let noun = if probes == 1 { "probe" } else { "probes" };
+        output.note(&format!("counting {probes} {noun} for {duration:?}"));
+    }
+    tokio::time::sleep(duration).await;
+    let after = client.select_hits(hits).await?;
+    let probes = ListProbesRequest { name_glob, label_selector, ..Default::default() };
+    let mut probes = client.select_probes(probes).await?;
+    if let Some(temporary) = &temporary {
+        let own: HashSet<_> = temporary.probes().iter().map(|probe| probe.uid).collect();
+        probes.retain(|probe| own.contains(&probe.uid));
+        // If this fails, the daemon deletes them when the command has ended.
+        temporary.delete().await.ok();
+    }
+    for probe in probes.iter().filter(|probe| probe.state() == ProbeState::Tripped) {
+        let why = one_line(&probe.state_message);
+        output.note(&format!(
+            "the daemon has disarmed `{}`, and it was not counted to the end: {why}",
+            probe.name
+        ));
+    }
+    let mut rows = grown(probes, &before, &after, temporary.is_some());
+    rows.sort_by_key(|row| Reverse(row.hits()));
+    if let Some(top) = arguments.top {
+        cut(&mut rows, top, ProbeCost::hits, output);
+    }
+    output.rows(&rows)?;
+    Ok(Exit::Success)
+}
+
+/// What was counted between two readings, of the probes that are in both.
+fn grown(
+    probes: Vec<Probe>,
+    before: &[HitProfile],
+    after: &[HitProfile],
+    is_temporary: bool,
+) -> Vec<ProbeCost> {
+    let by_uid = |profiles: &[HitProfile]| -> HashMap<i64, HitProfile> {
+        profiles.iter().map(|profile| (profile.probe_uid, profile.clone())).collect()
+    };
+    let (before, after) = (by_uid(before), by_uid(after));
+    let time = |profile: &HitProfile| SystemTime::try_from(profile.time?).ok();
+    let counted = |probe: Probe| {
+        let (then, now) = (before.get(&probe.uid)?, after.get(&probe.uid)?);
+        let time = time(now)?.duration_since(time(then)?).ok()?;
+        let hits = of_others(now).saturating_sub(of_others(then));
+        let nmissed = now.nmissed.saturating_sub(then.nmissed);
+        Some(ProbeCost::counted(probe, is_temporary, (hits, nmissed), time))
+    };
+    probes.into_iter().filter_map(counted).collect()
 }
 
 /// What probes take by their hits of the last time.
@@ -182,4 +332,37 @@ async fn rates(
     let end = arguments.until.unwrap_or_else(Timestamp::now);
     output.hits_over_time(rates, &Chart { start: since, end })?;
     Ok(Exit::Success)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_probes_have_a_slash_and_functions_have_none() {
+        for functions in ["vfs_*", "vfs_read", "p:a/b vfs_read", "do_sys_openat2(int dfd)"] {
+            assert!(is_of_functions(functions), "{functions}");
+        }
+        for probes in ["", " ", "kprobes/*", "*/open"] {
+            assert!(!is_of_functions(probes), "{probes}");
+        }
+    }
+
+    #[test]
+    fn what_was_counted_is_the_difference_of_two_readings() {
+        let profile = |probe_uid, seconds, hits, own, nmissed| HitProfile {
+            probe_uid,
+            time: Some(prost_types::Timestamp { seconds, nanos: 0 }),
+            hits,
+            own: Some(own),
+            nmissed,
+            ..HitProfile::default()
+        };
+        let probe = |uid| Probe { uid, name: format!("a/{uid}"), ..Probe::default() };
+        let before = [profile(1, 10, 100, 10, 1), profile(2, 10, 5, 0, 0)];
+        let after = [profile(1, 12, 160, 30, 5), profile(3, 12, 7, 0, 0)];
+        let rows = grown(vec![probe(1), probe(2), probe(3)], &before, &after, false);
+        // The others were not there all the time.
+        assert_eq!(rows.iter().map(ProbeCost::hits).collect::<Vec<_>>(), [40]);
+    }
 }

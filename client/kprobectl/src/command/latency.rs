@@ -13,34 +13,38 @@ use crate::output::{LATENCY_COLUMN, LatencyUnit, Output};
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
+`kprobectl latency FUNCTION` measures from the entry of a function to its return. START and END can be anything else: \
+a word that names a probe is that probe; any other word is a function, and in quotes a definition, as for `kprobectl trace`. What the \
+command defines it deletes at its end; if it is killed, the daemon does. On more hosts than are changed without a \
+confirmation, that needs --yes.
+
 The kernel measures from an event of START to the next event of END in the same thread, or with the same \
 value of the field of --match. A second START before the END replaces the first. The kernel records no \
-event: the probes may be disabled.
-
-To measure how long a function takes, use a probe on its entry as START and one on its return as END. An event of the \
-host can be either: `kprobectl add block/block_rq_issue --disabled` makes a probe of it.
+event: probes may be disabled. An event of the host is named `GROUP/EVENT`.
 
 Latencies are counted in buckets: powers of two of nanoseconds, or of the width --bucket. The average is \
 exact; a percentile is given as its bucket.
 
 Examples:
-  kprobectl latency read read_return --for 10s
-  kprobectl latency read read_return --by comm --top 5 --unit us
-  kprobectl latency read read_return --bucket 100us --end-filter 'ret > 0'
+  kprobectl latency vfs_read --for 10s
+  kprobectl latency vfs_read --by comm --top 5 --unit us
+  kprobectl latency vfs_read --hosts 'web[001-020]' --for 10s
+  kprobectl latency vfs_read 'r vfs_read r=$retval:s64' --end-filter 'r > 0'
   kprobectl latency block/block_rq_issue block/block_rq_complete --match sector
+  kprobectl latency read read_return --bucket 100us
   kprobectl latency read read_return --keep reads --lease 1h
-  kprobectl latency read read_return -L role=web --for 10s
   kprobectl latency read read_return --by host -L role=web --for 10s";
 
 /// Arguments of `latency`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Probe at which the time begins: GROUP/EVENT, or EVENT if only one probe has it
+    /// Where the time begins: a probe (GROUP/EVENT, or EVENT if only one probe has it), a function, or a definition in
+    /// quotes
     #[arg(value_name = "START")]
     start: String,
-    /// Probe at which the time ends
-    #[arg(value_name = "END")]
+    /// Where the time ends, in the same forms [default: at the return of the function START]
+    #[arg(value_name = "END", default_value = "", hide_default_value = true)]
     end: String,
     /// Field that both probes have, with the same value in START and END [default: the thread]
     #[arg(long = "match", value_name = "FIELD", default_value = "", hide_default_value = true)]

@@ -15,7 +15,7 @@ use super::stop_condition::StopCondition;
 use super::{Exit, Failure};
 use crate::config::{replace, state_file};
 use crate::global::{Fleet, Global};
-use crate::output::{Contrast, HostOutput, HostRecord, Judged, Output};
+use crate::output::{Contrast, HostOutput, HostRecord, Judged, Output, Progress};
 
 /// A change on more hosts than this needs `--yes`.
 pub(super) const CONFIRM_ABOVE: u64 = 20;
@@ -41,6 +41,9 @@ pub(super) struct HostRun<T> {
     /// A signal has ended it.
     pub(super) is_interrupted: bool,
     is_change: bool,
+    /// Of the hosts that are accounted for. Absent if answers are printed as they come.
+    progress: Option<Progress>,
+    done: usize,
 }
 
 struct Answer<T> {
@@ -117,7 +120,9 @@ impl<T: Send + 'static> HostRun<T> {
                 }
             },
         );
-        Self { run, timeout: global.timeout, is_interrupted: false, is_change }
+        let progress =
+            (!output.is_structured()).then(|| output.progress("waiting for hosts", fleet.hosts.len()));
+        Self { run, timeout: global.timeout, is_interrupted: false, is_change, progress, done: 0 }
     }
 
     /// The next host: its record, and its answer. None: every host is accounted for.
@@ -127,13 +132,21 @@ impl<T: Send + 'static> HostRun<T> {
     ) -> Option<(HostRecord, Result<T, Missing>)> {
         let report = loop {
             tokio::select! {
-                report = self.run.next() => break report?,
+                report = self.run.next() => break report,
                 () = stop.signal() => {
                     self.is_interrupted = true;
                     self.run.interrupt();
                 }
             }
         };
+        let Some(report) = report else {
+            self.progress = None;
+            return None;
+        };
+        self.done += 1;
+        if let Some(progress) = &self.progress {
+            progress.set(self.done);
+        }
         let outcome = report.outcome();
         let host = report.host.name;
         let (kernel, messages, reason, exit) = match report.result {
@@ -217,16 +230,20 @@ pub(crate) async fn confirm(
     fleet: &Fleet,
     output: &mut Output,
 ) -> Result<(), Failure> {
-    let limit = fleet.confirm_above.unwrap_or(CONFIRM_ABOVE);
-    let hosts = fleet.hosts.len();
-    if hosts as u64 <= limit || global.yes {
+    if is_confirmed(global, fleet) {
         return Ok(());
     }
+    let (limit, hosts) = (fleet.confirm_above.unwrap_or(CONFIRM_ABOVE), fleet.hosts.len());
     if let Some(plan) = plan {
         ask_all(plan, global, fleet, output).await?;
     }
     let message = format!("this would change {hosts} hosts, and more than {limit} need a confirmation");
     Err(Failure::usage(message, Some("add `--yes`".to_owned())))
+}
+
+/// Whether so many hosts can be changed.
+pub(super) fn is_confirmed(global: &Global, fleet: &Fleet) -> bool {
+    global.yes || fleet.hosts.len() as u64 <= fleet.confirm_above.unwrap_or(CONFIRM_ABOVE)
 }
 
 /// Saves the names of the hosts without an answer for `@failed`.

@@ -42,6 +42,7 @@ mod by_source;
 mod changes;
 mod child;
 mod counting;
+mod definitions;
 mod document_changes;
 mod documents;
 mod failure;

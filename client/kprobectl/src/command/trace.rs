@@ -15,8 +15,10 @@ use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
 Defines probes, follows their events in the order of time, and deletes the probes at the end. It defines \
-all of them or none. Each argument is one definition, as for `kprobectl add`, in quotes; the name of a \
-function alone means its entry, and `GROUP/EVENT` an event of the host.
+all of them or none. Each argument is what `kprobectl help language` explains, in single quotes if it has blanks: a \
+function, a system call or an event by its name, or a definition as for `kprobectl add`. A note shows the line that \
+it became. A function by its name alone records all of its parameters. `vfs_*` means each function that \
+matches; more than 100 probes need --yes.
 
 The command ends with Ctrl-C, after -n events, after the time of --for, or when the command after `--` \
 has ended. Every event that the probes recorded until then is shown or reported as lost: recording \
@@ -29,7 +31,10 @@ connection; if the network fails, after 30 seconds.
 Other clients see the probes in `kprobectl list`. `kprobectl add --lease 2h` defines probes that outlive \
 the command, for a limited time.
 
---filter, --pid, --tid, --comm and --cpu select events as for `kprobectl observe`.
+--filter, --pid, --tid, --comm and --cpu select events as for `kprobectl observe`. What the kernel can decide of \
+them it decides: nothing else is recorded. It knows threads and not processes, so that --pid is left to the daemon, \
+and so are `tgid`, names of symbols, and comparisons joined to these by `||`. --comm compares the name that a task \
+has when the probe is hit. The summary says how many events were recorded, and how many of them were not selected.
 
 With --hosts or --host-selector it defines the probes on all hosts before the first of them records, and \
 shows their events in one order of time, as `kprobectl observe` does. A host that refuses a definition, \
@@ -39,8 +44,11 @@ or is lost, is reported with the reason and counted in the ledger of hosts; the 
 command after `--` runs once, on this machine.
 
 Examples:
-  kprobectl trace kernel_clone
-  kprobectl trace sched/sched_process_exec
+  kprobectl trace vfs_read
+  kprobectl trace openat --comm cat
+  kprobectl trace 'vfs_read count pos' vfs_write%return
+  kprobectl trace 'vfs_un*' --for 10s
+  kprobectl trace sched:sched_process_exec
   kprobectl trace 'p:open do_sys_openat2 filename=+0($arg2):ustring' --comm 'ssh*'
   kprobectl trace 'p:open do_sys_openat2 dfd=$arg1:s32' 'r:opened do_sys_openat2 fd=$retval:s32' --filter 'fd < 0'
   kprobectl trace 'vfs_read(x64 file)' -n 10 -o json
@@ -52,7 +60,7 @@ Examples:
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Definitions, each in quotes, or names of functions
+    /// Functions, system calls, events or definitions, each in quotes
     #[arg(required = true, value_name = "DEFINITION")]
     definitions: Vec<String>,
     /// Run this command, and stop when it has ended [default: none]

@@ -1,4 +1,4 @@
-//! Costs: what a hit takes, and what the hits of a probe take together.
+//! Costs: how often probes are hit, what a hit takes, and what the hits of a probe take together.
 
 use std::io;
 use std::time::Duration;
@@ -19,22 +19,49 @@ pub(super) fn hit(cost: &HitCost) -> String {
 /// What a probe takes.
 pub(crate) struct ProbeCost {
     probe: Probe,
+    /// The place that a person asked for, of a probe that only a command has.
+    place: String,
+    /// Hits and skipped runs that a command has counted.
+    counted: Option<(u64, u64)>,
     /// With the runs that the kernel skipped. Absent if no second was watched.
     hits_per_second: Option<f64>,
     ns_per_second: Option<f64>,
 }
 
 impl ProbeCost {
+    /// Of hits and skipped runs that were counted for this time.
+    pub(crate) fn counted(
+        probe: Probe,
+        is_temporary: bool,
+        (hits, nmissed): (u64, u64),
+        time: Duration,
+    ) -> Self {
+        let runs = hits.saturating_add(nmissed);
+        let seconds = time.as_secs_f64();
+        let place =
+            if is_temporary { probe.location.trim_end_matches("+0x0").to_owned() } else { String::new() };
+        let hits_per_second = (seconds > 0.0).then(|| runs as f64 / seconds);
+        Self { place, counted: Some((hits, nmissed)), ..Self::of(probe, hits_per_second) }
+    }
+
+    /// Hits that a command has counted.
+    pub(crate) fn hits(&self) -> u64 {
+        self.counted.map_or(0, |(hits, _)| hits)
+    }
+
+    fn of(probe: Probe, hits_per_second: Option<f64>) -> Self {
+        let hit_ns = probe.hit_cost.as_ref().map(|cost| cost.ns);
+        let ns_per_second = hits_per_second.zip(hit_ns).map(|(rate, ns)| rate * ns);
+        Self { probe, place: String::new(), counted: None, hits_per_second, ns_per_second }
+    }
+
     pub(crate) fn new(probe: Probe, rates: &HitRates) -> Self {
         let points = rates.series.iter().filter(|series| series.probe_uid == probe.uid);
         let points = points.flat_map(|series| &series.points);
         let (runs, seconds) = points.fold((0_u64, 0_u64), |(runs, seconds), point| {
             (runs + point.hits + point.nmissed, seconds + u64::from(point.covered_seconds))
         });
-        let hits_per_second = (seconds > 0).then(|| runs as f64 / seconds as f64);
-        let hit_ns = probe.hit_cost.as_ref().map(|cost| cost.ns);
-        let ns_per_second = hits_per_second.zip(hit_ns).map(|(rate, ns)| rate * ns);
-        Self { probe, hits_per_second, ns_per_second }
+        Self::of(probe, (seconds > 0).then(|| runs as f64 / seconds as f64))
     }
 }
 
@@ -44,20 +71,31 @@ fn known(text: Option<String>) -> Cell {
 
 impl Row for ProbeCost {
     const COLUMNS: &'static [Column<Self>] = &[
-        Column::new("PROBE", |cost| Cell::text(&cost.probe.name)),
+        Column::new("PROBE", |cost| {
+            Cell::text(if cost.place.is_empty() { &cost.probe.name } else { &cost.place })
+        }),
+        Column::optional("HITS", |cost| Cell::optional(cost.counted.map(|(hits, _)| hits))),
+        Column::optional("NMISSED", |cost| Cell::optional(cost.counted.map(|(_, nmissed)| nmissed))),
         Column::new("HIT", |cost| known(cost.probe.hit_cost.as_ref().map(hit))),
         Column::new("HITS/S", |cost| known(cost.hits_per_second.map(|rate| format!("{rate:.1}")))),
         Column::new("SHARE", |cost| known(cost.ns_per_second.map(|ns| format!("{:.3} %", ns / 1e7)))),
     ];
 
     fn json(&self) -> io::Result<Value> {
-        Ok(json!({
+        let mut value = json!({
             "probe": self.probe.name,
             "probe_uid": self.probe.uid.to_string(),
             "hit_cost": self.probe.hit_cost.as_ref().map(message).transpose()?,
             "hits_per_second": self.hits_per_second,
             "ns_per_second": self.ns_per_second,
-        }))
+        });
+        if let Some((hits, nmissed)) = self.counted {
+            value["definition"] = self.probe.definition.as_str().into();
+            // 64-bit numbers are text, as in messages of the API.
+            value["hits"] = hits.to_string().into();
+            value["nmissed"] = nmissed.to_string().into();
+        }
+        Ok(value)
     }
 }
 
@@ -115,5 +153,21 @@ mod tests {
         assert_eq!(taken(1), (Some(10.0), Some(5120.0)));
         assert_eq!(taken(2), (None, None), "nothing was watched");
         assert_eq!(taken(3), (None, None));
+    }
+
+    #[test]
+    fn counted_hits_are_shown_by_the_function_of_a_temporary_probe() {
+        let probe = |location: &str| Probe {
+            name: "kprobes/p_vfs_read_0".to_owned(),
+            location: location.to_owned(),
+            ..Probe::default()
+        };
+        let shown = |location: &str, is_temporary| {
+            let cost = ProbeCost::counted(probe(location), is_temporary, (90, 10), Duration::from_secs(2));
+            (cost.name(), cost.hits(), cost.hits_per_second)
+        };
+        assert_eq!(shown("vfs_read+0x0", true), ("vfs_read".to_owned(), 90, Some(50.0)));
+        assert_eq!(shown("vfs_read+0x10", true).0, "vfs_read+0x10");
+        assert_eq!(shown("vfs_read+0x0", false).0, "kprobes/p_vfs_read_0");
     }
 }

@@ -18,6 +18,7 @@ mod ledger;
 mod meaning;
 mod page;
 mod probe;
+mod progress;
 mod rates;
 mod rollout;
 mod rows;
@@ -34,11 +35,12 @@ pub(crate) use contrast::{Contrast, Judged};
 pub(crate) use cost::ProbeCost;
 pub(crate) use data::{arming, check_status, hex, one_line};
 pub(crate) use document::{AppliedProbe, ProbeDifference};
-pub(crate) use event::{EventPrinter, EventStyle, SkippedRuns, TimeForm};
+pub(crate) use event::{EventPrinter, EventStyle, Recorded, SkippedRuns, TimeForm};
 pub(crate) use fleet::HostRecord;
 pub(crate) use ledger::{exporter_state, is_unexplained, ledger_closes};
 pub(crate) use page::ProbePast;
 pub(crate) use probe::{can_be_hit, kind_name, labels_text, lease, state_name, state_of, waits_for_module};
+pub(crate) use progress::Progress;
 pub(crate) use rates::Chart;
 pub(crate) use rows::{Column, MessageRow, Row};
 pub(crate) use style::Tone;
@@ -68,6 +70,8 @@ const BUFFER_BYTES: usize = 256 << 10;
 pub(crate) struct Output {
     format: Format,
     has_headings: bool,
+    /// Whether progress is shown, on a terminal.
+    has_progress: bool,
     stdout: BufWriter<Way>,
     /// What is kept instead of printed, because several hosts are asked.
     kept: Option<HostOutput>,
@@ -130,6 +134,7 @@ impl Output {
         Self {
             format,
             has_headings: !global.no_headers,
+            has_progress: io::stderr().is_terminal(),
             stdout: BufWriter::with_capacity(BUFFER_BYTES, Way::Process(io::stdout())),
             kept: None,
             judged: Vec::new(),
@@ -143,6 +148,7 @@ impl Output {
         Self {
             format: self.format,
             has_headings: self.has_headings,
+            has_progress: false,
             stdout: BufWriter::new(Way::Kept(Vec::new())),
             kept: Some(HostOutput::default()),
             judged: Vec::new(),

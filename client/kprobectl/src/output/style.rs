@@ -20,6 +20,8 @@ pub(crate) enum Tone {
     Doubtful,
     Faint,
     Strong,
+    /// The name of a task.
+    Task,
 }
 
 impl Style {
@@ -67,5 +69,6 @@ fn code(tone: Tone) -> &'static str {
         Tone::Doubtful => "\x1b[33m",
         Tone::Faint => "\x1b[2m",
         Tone::Strong => "\x1b[1m",
+        Tone::Task => "\x1b[36m",
     }
 }

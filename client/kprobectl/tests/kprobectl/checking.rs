@@ -31,15 +31,38 @@ fn check_a_file() {
     let lines = fake.run(&["check", "-f", &path, "-o", "json"]);
     let lines: Vec<_> = lines.lines().filter(|line| line.starts_with('{')).collect();
     assert_snapshot!(lines.join("\n"), @r#"
-    {"line":"1","offset":"0","definition":"p:open do_sys_openat2","check":{"verdict":"VERDICT_ACCEPTED","errno":0,"errno_name":"","rule":"","diagnostics":[],"kernel_definition":"p:kprobes/open do_sys_openat2","name":"kprobes/open","location":"do_sys_openat2+0x0","listing":[],"dialect":"DIALECT_UNSPECIFIED","arming":"ARMING_UNSPECIFIED","kernel_reason":"","canonical":"p:kprobes/open do_sys_openat2","by":"REFUSED_BY_UNSPECIFIED","explanation":""}}
-    {"line":"2","offset":"0","definition":"-:x","check":{"verdict":"VERDICT_ACCEPTED","errno":0,"errno_name":"","rule":"","diagnostics":[{"severity":"SEVERITY_WARNING","code":"NOTHING_TO_CHECK","message":"this line deletes: there is nothing to check","hint":"","span_start":7,"span_end":21,"by":"REFUSED_BY_UNSPECIFIED"}],"kernel_definition":"","name":"","location":"","listing":[],"dialect":"DIALECT_UNSPECIFIED","arming":"ARMING_UNSPECIFIED","kernel_reason":"","canonical":"","by":"REFUSED_BY_UNSPECIFIED","explanation":""}}
-    {"line":"3","offset":"0","definition":"p:open do_sys_openat2+3","check":{"verdict":"VERDICT_REFUSED","errno":84,"errno_name":"EILSEQ","rule":"BAD_INSN_BNDRY","diagnostics":[{"severity":"SEVERITY_ERROR","code":"BAD_INSN_BNDRY","message":"probe point is not an instruction boundary","hint":"`+5` works","span_start":7,"span_end":23,"by":"REFUSED_BY_KERNEL"}],"kernel_definition":"p:kprobes/open do_sys_openat2","name":"kprobes/open","location":"do_sys_openat2+0x3","listing":[],"nearest_before":0,"nearest_after":5,"dialect":"DIALECT_UNSPECIFIED","arming":"ARMING_UNSPECIFIED","kernel_reason":"BAD_INSN_BNDRY","canonical":"p:kprobes/open do_sys_openat2","by":"REFUSED_BY_KERNEL","explanation":""}}
+    {"line":"1","offset":"0","definition":"p:open do_sys_openat2","check":{"verdict":"VERDICT_ACCEPTED","errno":0,"errno_name":"","rule":"","diagnostics":[],"kernel_definition":"p:kprobes/open do_sys_openat2","name":"kprobes/open","location":"do_sys_openat2+0x0","listing":[],"dialect":"DIALECT_UNSPECIFIED","arming":"ARMING_UNSPECIFIED","kernel_reason":"","canonical":"p:kprobes/open do_sys_openat2","by":"REFUSED_BY_UNSPECIFIED","explanation":"","lines":[],"notes":[]}}
+    {"line":"2","offset":"0","definition":"-:x","check":{"verdict":"VERDICT_ACCEPTED","errno":0,"errno_name":"","rule":"","diagnostics":[{"severity":"SEVERITY_WARNING","code":"NOTHING_TO_CHECK","message":"this line deletes: there is nothing to check","hint":"","span_start":7,"span_end":21,"by":"REFUSED_BY_UNSPECIFIED"}],"kernel_definition":"","name":"","location":"","listing":[],"dialect":"DIALECT_UNSPECIFIED","arming":"ARMING_UNSPECIFIED","kernel_reason":"","canonical":"","by":"REFUSED_BY_UNSPECIFIED","explanation":"","lines":[],"notes":[]}}
+    {"line":"3","offset":"0","definition":"p:open do_sys_openat2+3","check":{"verdict":"VERDICT_REFUSED","errno":84,"errno_name":"EILSEQ","rule":"BAD_INSN_BNDRY","diagnostics":[{"severity":"SEVERITY_ERROR","code":"BAD_INSN_BNDRY","message":"probe point is not an instruction boundary","hint":"`+5` works","span_start":7,"span_end":23,"by":"REFUSED_BY_KERNEL"}],"kernel_definition":"p:kprobes/open do_sys_openat2","name":"kprobes/open","location":"do_sys_openat2+0x3","listing":[],"nearest_before":0,"nearest_after":5,"dialect":"DIALECT_UNSPECIFIED","arming":"ARMING_UNSPECIFIED","kernel_reason":"BAD_INSN_BNDRY","canonical":"p:kprobes/open do_sys_openat2","by":"REFUSED_BY_KERNEL","explanation":"","lines":[],"notes":[]}}
     "#);
     assert_snapshot!(fake.run(&["check", "-f", "/nonexistent/probes.txt"]), @"
     exit: 2
     -- stdout
     -- stderr
     error: cannot read `/nonexistent/probes.txt`: No such file or directory (os error 2)
+    ");
+}
+
+#[test]
+fn check_a_text_that_stands_for_several_probes() {
+    let fake = Fake::start(Ending::Open);
+    assert_snapshot!(fake.run(&["check", "open*"]), @"
+    exit: 0
+    -- stdout
+    1: accepted kprobes/open at do_sys_openat2+0x0
+    2: accepted kprobes/open at do_sys_openat2+0x0
+    -- stderr
+    note: `open*` is 2 probes, from `p:open do_sys_openat2` to `p:waiting do_sys_openat2`
+    note: `open*` leaves out 2 functions
+    ");
+    assert_snapshot!(fake.run(&["check", "open*", "--trial"]), @"
+    exit: 2
+    -- stdout
+    -- stderr
+    note: `open*` is 2 probes, from `p:open do_sys_openat2` to `p:waiting do_sys_openat2`
+    note: `open*` leaves out 2 functions
+    error: `open*` stands for 2 probes
+    hint: `--explain` and `--trial` are for one: write one of its lines
     ");
 }
 
@@ -157,7 +180,9 @@ fn check() {
       "kernel_reason": "BAD_INSN_BNDRY",
       "canonical": "p:kprobes/open do_sys_openat2",
       "by": "REFUSED_BY_KERNEL",
-      "explanation": ""
+      "explanation": "",
+      "lines": [],
+      "notes": []
     }
     -- stderr
     "#);
@@ -189,6 +214,8 @@ fn check() {
     canonical: p:kprobes/open do_sys_openat2
     by: REFUSED_BY_UNSPECIFIED
     explanation: ""
+    lines: []
+    notes: []
     -- stderr
     "#);
 }

@@ -99,7 +99,7 @@ fn people_see_the_host_in_each_line_and_the_ledgers_at_the_end() {
         messages,
         [
             "hosts: 2 targeted = 2 answered + 0 refused + 0 failed + 0 timed out + 0 unreachable + 0 not tried",
-            "2 delivered, 2 shown, 0 lost"
+            "2 shown, 0 lost"
         ]
     );
     assert_eq!(observer.child.wait().unwrap().code(), Some(0));

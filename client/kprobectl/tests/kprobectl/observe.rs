@@ -16,13 +16,13 @@ fn observe_text() {
     exit: 0
     -- stdout
     TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
-    12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
-    12:00:00.002000 [001] ls-132 kprobes/open (do_sys_openat2+0x0/0x170) dfd=3 filename="/tmp/\xff"
-    12:00:00.003000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename=(fault)
+    12:00:00.001000 [001] cat-131 kprobes/open dfd=-100 filename="/etc/passwd"
+    12:00:00.002000 [001] ls-132  kprobes/open dfd=3 filename="/tmp/\xff"
+    12:00:00.003000 [001] cat-131 kprobes/open dfd=-100 filename=(fault)
     -- stderr
     observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
-    3 delivered, 3 shown, 12 lost
+    3 shown, 12 lost
       12 lost: the kernel's ring buffer was full
     "#);
     assert_snapshot!(fake.run(&["observe", "open", "-n", "1", "--wide", "--time", "trace", "--no-headers"]), @r#"
@@ -32,7 +32,8 @@ fn observe_text() {
     -- stderr
     observing 2 probes
     lost: 12 events of CPU 1 before 2026-01-31T12:00:00.001000: the kernel's ring buffer was full
-    3 delivered, 1 shown, 12 lost
+    1 shown, 12 lost
+      2 more came, and are not shown
       12 lost: the kernel's ring buffer was full
     "#);
     assert_snapshot!(fake.run(&["observe", "-n", "2", "--fields", "dfd,location", "--order", "time", "-q"]), @r#"
@@ -88,12 +89,12 @@ fn observe_asks_the_daemon() {
     -- stdout
     TIME [CPU] COMM-TID PROBE FIELDS
     12:00:00.001000 [001] cat-131 kprobes/open dfd=-100 filename="/etc/passwd"
-    12:00:00.002000 [001] ls-132 kprobes/open dfd=3 filename="/tmp/\xff"
+    12:00:00.002000 [001] ls-132  kprobes/open dfd=3 filename="/tmp/\xff"
     12:00:00.003000 [001] cat-131 kprobes/open dfd=-100 filename=(fault)
     -- stderr
     note: the kernel can apply this filter: `kprobectl update kprobes/open --filter '(dfd == -100) && (tgid == 7) && (pid == 8) && (comm ~ "s*") && (cpu == 1) && 1'`
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
-    3 delivered, 3 shown, 12 lost
+    3 shown, 12 lost
       12 lost: the kernel's ring buffer was full
     "#);
     assert_snapshot!(format!("{:#?}", fake.asked()), @r#"
@@ -220,7 +221,7 @@ fn observe_for_programs() {
     {"type":"event","time":"2026-01-31T12:00:00.003000000Z","timestamp_ns":3000000,"probe":"kprobes/open","cpu":1,"tid":131,"tgid":130,"comm":"cat","context":null,"location":"do_sys_openat2+0x0/0x170","return_location":null,"fields":{"dfd":-100,"filename":null},"faults":["filename"],"unproven":[]}
     -- stderr
     observing 2 probes
-    3 delivered, 3 shown, 12 lost
+    3 shown, 12 lost
       12 lost: the kernel's ring buffer was full
     "#);
 }
@@ -266,13 +267,14 @@ fn observe_says_what_the_kernel_could_do() {
     assert_snapshot!(fake.run(&["observe", "-n", "1", "--filter", "dfd == -100", "--no-headers"]), @r#"
     exit: 0
     -- stdout
-    12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
+    12:00:00.001000 [001] cat-131 kprobes/open dfd=-100 filename="/etc/passwd"
     -- stderr
     note: the filter selects no event of `kprobes/waiting`: probe point is not an instruction boundary
     note: the kernel can apply this filter: `kprobectl update kprobes/open --filter 'dfd == -100 && 1'`
     observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
-    3 delivered, 1 shown, 12 lost
+    1 shown, 12 lost
+      2 more came, and are not shown
       12 lost: the kernel's ring buffer was full
     "#);
 }
@@ -311,7 +313,7 @@ fn observe_says_how_a_stream_ended() {
     assert_snapshot!(ended(Ending::Ended), @"
     observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
-    3 delivered, 3 shown, 12 lost
+    3 shown, 12 lost
       12 lost: the kernel's ring buffer was full
     error: the daemon ended the stream
     hint: is the daemon running? `systemctl status kprobed`
@@ -340,7 +342,7 @@ fn observe_until_interrupted() {
     let fake = Fake::start(Ending::Open);
     let (code, stderr) = interrupted(&fake, &["observe", "-o", "json"]);
     assert_eq!(code, Some(0), "that is how following ends: {stderr}");
-    assert!(stderr.contains("3 delivered, 3 shown, 12 lost"), "{stderr}");
+    assert!(stderr.contains("3 shown, 12 lost"), "{stderr}");
     let (code, _) = interrupted(&fake, &["observe", "-o", "json", "-n", "100"]);
     assert_eq!(code, Some(4), "there was more to come");
     let endless = Fake::start(Ending::Endless);

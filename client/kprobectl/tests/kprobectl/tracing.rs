@@ -27,11 +27,15 @@ fn end(child: Child) -> (Option<i32>, String) {
     (output.status.code(), String::from_utf8(output.stderr).unwrap())
 }
 
-/// Events that were delivered and shown, by the summary.
+/// The number before these words.
+fn figure(said: &str, words: &str) -> Option<u64> {
+    said.split_once(words)?.0.rsplit([' ', '\n']).next()?.parse().ok()
+}
+
+/// Events that the daemon had for the command and that were shown, by the summary.
 fn figures(said: &str) -> (u64, u64) {
-    let line = said.lines().find(|line| line.contains(" delivered, ")).unwrap_or_else(|| panic!("{said}"));
-    let mut numbers = line.split(' ').filter_map(|word| word.parse().ok());
-    (numbers.next().unwrap(), numbers.next().unwrap())
+    let shown = figure(said, " shown, ").unwrap_or_else(|| panic!("{said}"));
+    (shown + figure(said, " more came, and are not shown").unwrap_or(0), shown)
 }
 
 #[test]
@@ -41,18 +45,39 @@ fn probes_are_there_for_their_events_alone() {
     exit: 0
     -- stdout
     TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
-    12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
-    12:00:00.002000 [001] ls-132 kprobes/open (do_sys_openat2+0x0/0x170) dfd=3 filename="/tmp/\xff"
+    12:00:00.001000 [001] cat-131 kprobes/open dfd=-100 filename="/etc/passwd"
+    12:00:00.002000 [001] ls-132  kprobes/open dfd=3 filename="/tmp/\xff"
     -- stderr
     observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
-    3 delivered, 2 shown, 12 lost
+    15 recorded, 2 shown, 12 lost
+      7 of them were not selected
+      6 more came, and are not shown
       12 lost: the kernel's ring buffer was full
       1 runs of `kprobes/open` were skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU
     "#);
     let log = fake.log_of_holds();
     assert_eq!(log, ["hold", MADE, ENABLED, DELETED, "hold ended"]);
     assert_eq!(fake.asked().selection.unwrap().probes, ["kprobes/open"]);
+}
+
+#[test]
+fn the_kernel_filters_what_it_can() {
+    for (filter, kernel) in [
+        ("dfd == 3", ", filter: dfd == 3 && 1"),
+        // The daemon filters in any case.
+        ("comm == 'too large for the kernel'", ""),
+    ] {
+        let fake = Fake::start(Ending::Open);
+        let said = fake.run(&["trace", "p:open do_sys_openat2", "--filter", filter, "-n", "1"]);
+        assert!(said.starts_with("exit: 0"), "{said}");
+        let log = fake.log_of_holds();
+        assert_eq!(log[log.len() - 3..], [&format!("{ENABLED}{kernel}"), DELETED, "hold ended"], "{log:?}");
+        assert!(!said.contains("error"), "{said}");
+    }
+    let fake = Fake::start(Ending::Open);
+    fake.run(&["observe", "-p", "p:open do_sys_openat2", "--comm", "cat", "-n", "1"]);
+    assert!(fake.log_of_holds().contains(&format!("{ENABLED}, filter: comm == \"cat\" && 1")));
 }
 
 #[test]
@@ -108,6 +133,40 @@ fn a_definition_that_is_refused_leaves_nothing() {
     assert!(log.len() == 4 && !log.iter().any(|change| change.starts_with("update")), "{log:?}");
 }
 
+/// The daemon says what a text stands for; each line of several is a probe.
+#[test]
+fn a_short_form_is_what_the_daemon_makes_of_it() {
+    let fake = Fake::start(Ending::Open);
+    let (code, said) = end(start(&fake, &["trace", "openat", "-n", "2"]));
+    assert!(code == Some(0) && said.starts_with("note: `openat` is `p do_sys_openat2 $arg*`\n"), "{said}");
+    let (code, said) = end(start(&fake, &["trace", "open*", "-n", "2"]));
+    assert_eq!(code, Some(0), "{said}");
+    assert!(said.contains("`open*` is 2 probes, from `p:open do_sys_openat2` to `p:waiting"), "{said}");
+    assert!(said.contains("note: `open*` leaves out 2 functions"), "{said}");
+    let log = fake.log_of_holds();
+    let made: Vec<_> = log.iter().filter(|change| change.starts_with("create")).collect();
+    let expected = [
+        "create openat, enabled: false",
+        "create p:open do_sys_openat2,",
+        "create p:waiting do_sys_openat2,",
+    ];
+    assert_eq!(made.len(), 3, "{log:?}");
+    assert!(made.iter().zip(expected).all(|(made, expected)| made.starts_with(expected)), "{log:?}");
+}
+
+#[test]
+fn many_probes_are_confirmed() {
+    let fake = Fake::start(Ending::Open);
+    for command in [&["trace", "*", "-n", "2"][..], &["add", "*"]] {
+        let (code, said) = end(start(&fake, command));
+        assert!(code == Some(2) && said.contains("`*` stands for 101 probes"), "{said}");
+        assert!(said.contains("hint: add `--yes`"), "{said}");
+    }
+    assert!(fake.changed_at_once().is_empty());
+    let (code, said) = end(start(&fake, &["add", "*", "--yes"]));
+    assert_eq!(code, Some(0), "{said}");
+}
+
 #[test]
 fn a_daemon_that_goes_away_is_an_error() {
     let fake = Fake::start(Ending::Broken);
@@ -115,13 +174,13 @@ fn a_daemon_that_goes_away_is_an_error() {
     exit: 4
     -- stdout
     TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
-    12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
-    12:00:00.002000 [001] ls-132 kprobes/open (do_sys_openat2+0x0/0x170) dfd=3 filename="/tmp/\xff"
-    12:00:00.003000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename=(fault)
+    12:00:00.001000 [001] cat-131 kprobes/open dfd=-100 filename="/etc/passwd"
+    12:00:00.002000 [001] ls-132  kprobes/open dfd=3 filename="/tmp/\xff"
+    12:00:00.003000 [001] cat-131 kprobes/open dfd=-100 filename=(fault)
     -- stderr
     observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
-    3 delivered, 3 shown, at least 12 lost
+    3 shown, at least 12 lost
       12 lost: the kernel's ring buffer was full
       the last events may be missing: an error came before them
     error: shutting down
@@ -134,13 +193,13 @@ fn a_daemon_that_goes_away_is_an_error() {
     exit: 4
     -- stdout
     TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
-    12:00:00.001000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename="/etc/passwd"
-    12:00:00.002000 [001] ls-132 kprobes/open (do_sys_openat2+0x0/0x170) dfd=3 filename="/tmp/\xff"
-    12:00:00.003000 [001] cat-131 kprobes/open (do_sys_openat2+0x0/0x170) dfd=-100 filename=(fault)
+    12:00:00.001000 [001] cat-131 kprobes/open dfd=-100 filename="/etc/passwd"
+    12:00:00.002000 [001] ls-132  kprobes/open dfd=3 filename="/tmp/\xff"
+    12:00:00.003000 [001] cat-131 kprobes/open dfd=-100 filename=(fault)
     -- stderr
     observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
-    3 delivered, 3 shown, at least 12 lost
+    3 shown, at least 12 lost
       12 lost: the kernel's ring buffer was full
       the last events may be missing: the stream ended before them
     error: the daemon ended the stream
@@ -173,7 +232,8 @@ fn what_the_queue_left_out_last_is_told_too() {
     let fake = Fake::start(Ending::LateLosses);
     let (_, said) = end(start(&fake, &["trace", "p:open do_sys_openat2", "--", "true"]));
     for told in [
-        "6 delivered, 6 shown, 15 lost",
+        "15 recorded, 6 shown, 15 lost",
+        "  7 of them were not selected\n",
         "  1 lost: this command printed too slowly, and its queue was full\n",
         "  2 lost: they exceeded `--rate`\n",
     ] {
@@ -222,7 +282,7 @@ fn what_the_daemon_does_not_send_at_the_end_is_not_called_nothing() {
     let fake = Fake::start(Ending::Open);
     let (code, said) = end(start(&fake, &["trace", "p:open do_sys_openat2", "--", "true"]));
     assert_eq!(code, Some(0), "{said}");
-    let told = "3 delivered, 3 shown, at least 12 lost\n  12 lost: the kernel's ring buffer was full\n  \
+    let told = "15 recorded, 3 shown, at least 12 lost\n  7 of them were not selected\n  12 lost: the kernel's ring buffer was full\n  \
                 1 runs of `kprobes/open` were skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU\n  \
                 the last events may be missing: the daemon did not send them in time\n";
     assert!(said.ends_with(told), "{said}");

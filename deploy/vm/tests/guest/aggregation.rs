@@ -13,7 +13,7 @@ use kprobed_client::api::{
     ContextKey, FieldKey, HistogramSpec, KeyScale, LatencySpec, ProbeKind, ProbeState, SignedBucket,
     SumValue, sum_value,
 };
-use kprobed_vm::daemon;
+use kprobed_vm::{daemon, progress};
 
 use crate::Test;
 use crate::daemon::DaemonGuest;
@@ -27,9 +27,11 @@ pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         a_counted_probe_stays,
         a_killed_daemon_leaves_nothing,
+        an_aggregation_ends_with_its_event_and_says_why,
         commands_show_what_was_counted,
         counts_are_exact,
         events_of_the_host_are_counted,
+        functions_are_counted_without_a_probe,
         latencies_of_known_sleeps,
         own_threads_are_left_out_and_counted,
     }
@@ -427,6 +429,41 @@ fn a_counted_probe_stays(fixture: &Fixture) -> Result<()> {
     guest.delete("calls").map(drop)
 }
 
+/// Another program takes the trigger away, without which the kernel keeps the event, and then the event.
+fn an_aggregation_ends_with_its_event_and_says_why(fixture: &Fixture) -> Result<()> {
+    if !counts(fixture)? {
+        return Ok(());
+    }
+    let guest = fixture.daemon()?;
+    guest.add("p:calls __x64_sys_getppid")?;
+    let spec = histogram("calls", Vec::new(), &[], "COMM == \"workload\"");
+    let source = Source::Spec(spec);
+    let interval = Duration::from_millis(200);
+    let mut stream = guest.wait_for(guest.client.stream_aggregation(source, interval, false))??;
+    guest.shell(
+        "cd /sys/kernel/tracing; t=instances/kprobed-aggregation/events/kprobes/calls/trigger; \
+         grep -v '^#' $t | sed 's/ .active.$//; s/^/!/' > /tmp/triggers; \
+         while read -r line; do echo \"$line\" >> $t; done < /tmp/triggers; \
+         echo 0 > instances/kprobed/events/kprobes/calls/enable; echo '-:kprobes/calls' >> kprobe_events",
+    )?;
+    guest.ctl_says("doctor --repair")?;
+    guest.until("it is made anew", || Ok(guest.probe("calls")?.state() == ProbeState::Armed))?;
+    let why = loop {
+        match guest.wait_for(stream.next())? {
+            Ok(Some(_)) => {}
+            Ok(None) => break "the stream ended without a reason".to_owned(),
+            Err(error) => break error.to_string(),
+        }
+    };
+    ensure!(why.contains("has ended: another program has removed the event"), "{why}");
+    let audit = guest.ctl("audit")?;
+    ensure!(audit.contains("which is made anew"), "{audit}");
+    ensure!(guest.wait_for(guest.client.list_aggregations())??.is_empty());
+    let instances = guest.shell("ls /sys/kernel/tracing/instances")?;
+    ensure!(!instances.contains("aggregation"), "an instance is left: {instances}");
+    guest.delete("calls").map(drop)
+}
+
 fn a_killed_daemon_leaves_nothing(fixture: &Fixture) -> Result<()> {
     if !counts(fixture)? {
         return Ok(());
@@ -466,6 +503,90 @@ fn counted_by(guest: &DaemonGuest, command: &str, work: impl Fn() -> Result<()>)
     let instances = guest.shell("ls /sys/kernel/tracing/instances")?;
     ensure!(!instances.contains("aggregation"), "an instance is left: {instances}");
     Ok(said.stdout)
+}
+
+/// Nothing of a command is left: no probe, no aggregation, no event in the kernel.
+fn nothing_is_left(guest: &DaemonGuest) -> Result<()> {
+    let gone = || -> Result<bool> {
+        let probes = guest.ctl("list --no-headers")?;
+        let counted = guest.wait_for(guest.client.list_aggregations())??;
+        Ok(probes.is_empty() && counted.is_empty() && guest.tracefs("kprobe_events")?.is_empty())
+    };
+    guest.until("nothing is left", gone).map(drop)
+}
+
+/// Functions and definitions that no probe has: the commands define them, count, and take them away.
+fn functions_are_counted_without_a_probe(fixture: &Fixture) -> Result<()> {
+    if !counts(fixture)? {
+        return Ok(());
+    }
+    let guest = fixture.daemon()?;
+    let seek = || {
+        let each = "for far in -100 -100 0 1 2 3 4 700; do workload seek /dev/null $far; done";
+        guest.shell(each).map(drop)
+    };
+    let ours = "'COMM == \"workload\"'";
+    let latency = counted_by(&guest, &format!("latency ksys_lseek --end-filter {ours} -o json"), seek)?;
+    let read: serde_json::Value = serde_json::from_str(&latency).with_context(|| latency.clone())?;
+    ensure!(read["hits"] == "8" && read["match_dropped"] == "0", "{read}");
+    nothing_is_left(&guest)?;
+    let defined = format!("hist 'p ksys_lseek far=%si:s64' --by far.log2 --filter {ours}");
+    let drawn = counted_by(&guest, &defined, seek)?;
+    ensure!(drawn.contains("(512, 1K]") && drawn.contains("8 hits, 0 dropped, 5 rows"), "{drawn}");
+    nothing_is_left(&guest)?;
+    let folded = counted_by(&guest, &format!("stacks ksys_lseek --filter {ours} --folded"), seek)?;
+    ensure!(!folded.is_empty() && folded.lines().all(|line| line.contains(";ksys_lseek ")), "{folded}");
+    nothing_is_left(&guest)?;
+
+    // For a time, and the whole function.
+    let timed = guest.ctl("latency vfs_read --for 1s")?;
+    ensure!(timed.contains(" measured, ") && timed.contains(" 0 not matched"), "{timed}");
+    nothing_is_left(&guest)?;
+
+    // A command that is killed in the middle leaves nothing either.
+    for command in ["latency ksys_lseek", "hist ksys_lseek", "stacks ksys_lseek"] {
+        let counting = guest.start_ctl(command)?;
+        guest.until("it counts", || Ok(counting.printed()?.contains("until Ctrl-C")))?;
+        drop(counting);
+        nothing_is_left(&guest)?;
+    }
+    let kept = guest.ctl_says("hist ksys_lseek --keep seeks")?;
+    ensure!(
+        kept.code == 1 && kept.stderr.contains("kprobectl add --disabled 'p:NAME ksys_lseek'"),
+        "{kept:?}"
+    );
+    nothing_is_left(&guest)?;
+    hits_of_functions(&guest)
+}
+
+/// How often functions were hit, without an event that is recorded.
+fn hits_of_functions(guest: &DaemonGuest) -> Result<()> {
+    let read = guest.ledger()?.buffers.iter().map(|buffer| buffer.read).sum::<u64>();
+    // Called by nothing else in the guest.
+    let mut counting = guest.start_ctl("hits __x64_sys_getsid --for 3s -o json")?;
+    guest.until("it counts", || Ok(counting.printed()?.contains("counting 1 probe")))?;
+    guest.call(2_000_000, 100)?;
+    let said = counting.end()?;
+    let row: serde_json::Value = serde_json::from_str(&said.stdout).with_context(|| format!("{said:?}"))?;
+    ensure!(row["hits"] == "100" && row["nmissed"] == "0", "{said:?}");
+    let rate = row["hits_per_second"].as_f64().context("no rate")?;
+    ensure!((1.0..40.0).contains(&rate), "{said:?}");
+    nothing_is_left(guest)?;
+    let top = guest.ctl("hits --top 5 'vfs_*' --for 1s")?;
+    let rows: Vec<&str> = top.lines().skip(1).collect();
+    ensure!(rows.len() == 5 && rows.iter().all(|row| row.starts_with("vfs_")), "{top}");
+    nothing_is_left(guest)?;
+    // Many, and a command that is killed while it counts them.
+    let begun = std::time::Instant::now();
+    let counting = guest.start_ctl("hits --top 5 '__x64_sys_*' --for 60s --yes")?;
+    guest.until("it counts", || Ok(counting.printed()?.contains("counting ")))?;
+    let ready = begun.elapsed();
+    progress::note(format_args!("{} in {ready:?}", counting.printed()?.trim()));
+    drop(counting);
+    nothing_is_left(guest)?;
+    let after = guest.ledger()?.buffers.iter().map(|buffer| buffer.read).sum::<u64>();
+    ensure!(after == read, "{} events were recorded", after - read);
+    Ok(())
 }
 
 fn commands_show_what_was_counted(fixture: &Fixture) -> Result<()> {

@@ -15,6 +15,7 @@ pub(crate) const TESTS: &[Test] = tests! {
         task_names_are_meant_whatever_a_probe_records,
         what_is_unknown_is_refused_with_what_is_known,
         a_command_that_ends_at_once_has_its_events,
+        a_trace_records_what_it_shows,
     }
 };
 
@@ -118,7 +119,7 @@ fn traces(guest: &DaemonGuest, runs: u32, arguments: &str) -> Result<Vec<u64>> {
     let printed = guest.shell(&script)?;
     let counts = printed.lines().map(|line| {
         let (count, figures) = line.split_once(' ').context("no figures")?;
-        ensure!(figures == format!("{count} delivered, {count} shown, 0 lost"), "{arguments}: {printed}");
+        ensure!(figures == format!("{count} recorded, {count} shown, 0 lost"), "{arguments}: {printed}");
         Ok(count.parse()?)
     });
     let counts = counts.collect::<Result<Vec<u64>>>().with_context(|| printed.clone())?;
@@ -144,6 +145,39 @@ fn a_command_that_ends_at_once_has_its_events(fixture: &Fixture) -> Result<()> {
     // A limit that is over before the first event.
     let counts = traces(&guest, 5, "'p:never __x64_sys_getsid' --for 1ms")?;
     ensure!(counts.iter().all(|count| *count == 0), "{counts:?}");
+    Ok(())
+}
+
+/// Only a kernel decides by its filter what it records.
+fn a_trace_records_what_it_shows(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.shell("cp $(command -v workload) /tmp/other")?;
+    let program = format!("workload numbers {FIRST} 3; /tmp/other numbers {FIRST} 5");
+    let (second, fourth) = (FIRST + 1, FIRST + 3);
+    for (conditions, said) in [
+        ("", "8 recorded, 8 shown, 0 lost"),
+        ("--comm workload", "3 recorded, 3 shown, 0 lost"),
+        ("--comm 'ot*'", "5 recorded, 5 shown, 0 lost"),
+        ("--comm nobody", "0 recorded, 0 shown, 0 lost"),
+        ("--tid 1", "0 recorded, 0 shown, 0 lost"),
+        ("--cpu 4000", "0 recorded, 0 shown, 0 lost"),
+        (&format!("--filter 'n == {second}'"), "2 recorded, 2 shown, 0 lost"),
+        (&format!("--filter 'n >= {fourth} || comm == \"workload\"'"), "5 recorded, 5 shown, 0 lost"),
+        ("--filter 'nosuch == 1'", "there is no field `nosuch`"),
+        // A process is no field of an event.
+        ("--pid 1", "8 recorded, 0 shown, 0 lost\n  8 of them were not selected"),
+        (
+            &format!("--pid 1 --filter 'n == {second}'"),
+            "2 recorded, 0 shown, 0 lost\n  2 of them were not selected",
+        ),
+    ] {
+        let command =
+            format!("kprobectl trace '{NUMBERS}' {conditions} -o json -- sh -c '{program}' 2>&1 > /tmp/seen");
+        let told = guest.shell(&format!("{command} || true"))?;
+        ensure!(told.contains(said), "{conditions}: {told}");
+        let left = guest.ctl("list --no-headers")?;
+        ensure!(left.is_empty(), "{conditions}: {left}");
+    }
     Ok(())
 }
 

@@ -1,15 +1,21 @@
-//! The older dialects of definitions, compared with system calls made with known arguments.
+//! The other languages of definitions, compared with system calls made with known arguments: the older dialects, and
+//! what people type.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::ProbeState;
+use serde_json::Value;
 
 use crate::Test;
+use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
         the_words_of_2009_read_arguments,
         prototypes_read_arguments,
+        what_people_type_is_traced,
+        what_people_mistype_is_explained,
+        a_short_form_is_kept_as_its_line,
     }
 };
 
@@ -64,6 +70,119 @@ fn prototypes_read_arguments(fixture: &Fixture) -> Result<()> {
     for event in events {
         ensure!(event.field("dfd") == "-100" && event.field("flags") == "0x88041", "{event:?}");
         ensure!(event.field("mode") == "0x1a0", "{event:?}");
+    }
+    Ok(())
+}
+
+/// What the programs of [`traced`] open.
+const OPENED: &str = "/tmp/people";
+
+/// The events that `kprobectl trace` shows, in the guest, of programs that open and read files.
+fn traced(guest: &DaemonGuest, text: &str) -> Result<Vec<Value>> {
+    let script = format!(
+        "kprobectl trace -q -o json --for 90s '{text}' -- \
+         sh -c 'cat /proc/uptime > /dev/null; workload open {OPENED} 0 0 3 > /dev/null' \
+         2> /tmp/said || {{ cat /tmp/said >&2; exit 1; }}"
+    );
+    let printed = guest.shell(&script).with_context(|| text.to_owned())?;
+    let objects = printed.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>();
+    let objects = objects.with_context(|| format!("{text}: {printed}"))?;
+    Ok(objects.into_iter().filter(|one| one["type"] == "event").collect())
+}
+
+/// The spellings that users of bpftrace, perf probe and trace-cmd know.
+fn what_people_type_is_traced(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let code = guest.ctl("describe vfs_read --code -o json")?;
+    let code = code.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
+    let inside = code.iter().find(|one| one["probeable"] == true && one["offset"].as_u64() > Some(4));
+    let offset = inside.and_then(|one| one["offset"].as_u64()).context("no place inside of vfs_read")?;
+    for (text, probe, field) in [
+        ("vfs_read", "kprobes/p_vfs_read_0", "count"),
+        (format!("vfs_read+{offset:#x}").as_str(), "kprobes/p_vfs_read_", ""),
+        ("vfs_read%return", "kprobes/r_vfs_read_0", "retval"),
+        ("vfs_r*", "kprobes/p_vfs_read_0", "count"),
+        ("vfs_read,vfs_write", "kprobes/p_vfs_write_0", "count"),
+        ("do_sys_openat2 filename:ustring", "kprobes/p_do_sys_openat2_0", "filename"),
+        ("do_sys_openat2 filename", "kprobes/p_do_sys_openat2_0", "filename"),
+        ("do_sys_openat2 $arg*", "kprobes/p_do_sys_openat2_0", "how"),
+        ("kprobe:vfs_read", "kprobes/p_vfs_read_0", "count"),
+        ("kretprobe:vfs_read", "kprobes/r_vfs_read_0", "retval"),
+        ("sched:sched_switch", "sched/sched_switch", "prev_comm"),
+        ("tracepoint:syscalls:sys_enter_openat", "syscalls/sys_enter_openat", "filename"),
+        ("openat", "kprobes/p___x64_sys_openat_0", "filename"),
+        ("openat str(filename) arg0", "kprobes/p___x64_sys_openat_0", "dfd"),
+        ("sys_enter_openat", "syscalls/sys_enter_openat", "dfd"),
+    ] {
+        let events = traced(&guest, text)?;
+        let is_it = |event: &&Value| {
+            let name = event["probe"].as_str().unwrap_or_default();
+            name.starts_with(probe) && (field.is_empty() || !event["fields"][field].is_null())
+        };
+        ensure!(events.iter().any(|event| is_it(&event)), "{text}: {events:?}");
+        if text.contains("openat") && !text.contains("sys_") || text.contains(":ustring") {
+            let names: Vec<_> = events.iter().map(|event| event["fields"]["filename"].clone()).collect();
+            ensure!(names.iter().any(|name| name == OPENED), "{text}: {names:?}");
+        }
+    }
+    Ok(())
+}
+
+fn what_people_mistype_is_explained(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    for (text, hint) in [
+        ("vfs_raed", "did you mean `vfs_read`"),
+        ("sched_swtich", "did you mean `sched/sched_switch`"),
+        ("sched:sched_swtich", "did you mean `sched/sched_switch`"),
+        ("nosuch:func", "write `p nosuch:func`"),
+        ("zzz_nothing_*", "kprobectl functions 'zzz_nothing_*'"),
+        ("uprobe:x", "write `kprobe:FUNCTION`"),
+        ("'do_sys_openat2 str(filename)'", "`filename:ustring` for the memory of a program"),
+        ("'p:e6 do_sys_openat2 f=+0():ustring'", "single quotes"),
+        ("syscall:opnat", "the kernel has no system call `opnat`"),
+    ] {
+        let said = guest.ctl_says(&format!("check {text}"))?;
+        ensure!(said.code == 1 && said.all().contains(hint), "{text}: {said:?}");
+    }
+    guest.add("p:reads vfs_read")?;
+    for command in
+        ["get raeds", "delete raeds", "disable raeds", "update raeds --filter x", "label raeds a=b"]
+    {
+        let said = guest.ctl_says(command)?;
+        ensure!(
+            said.code != 0 && said.all().contains("did you mean `kprobes/reads`?"),
+            "{command}: {said:?}"
+        );
+    }
+    let taken = guest.ctl_says("add 'p:reads vfs_write'")?;
+    ensure!(taken.code != 0 && taken.all().contains("leave the name out"), "{taken:?}");
+    Ok(())
+}
+
+fn a_short_form_is_kept_as_its_line(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let probe = guest.add("openat filename")?;
+    let line = "p __x64_sys_openat filename=+0(regs->si):ustring";
+    ensure!(probe.definition == line && probe.state() == ProbeState::Armed, "{probe:?}");
+    let probe = guest.add("vfs_write")?;
+    ensure!(probe.definition == "p vfs_write $arg*", "{probe:?}");
+    // Several are made together, and shown before.
+    let said = guest.ctl_says("check 'vfs_*dir'")?;
+    ensure!(said.code == 0 && said.stdout.contains("accepted kprobes/p_vfs_rmdir_0"), "{said:?}");
+    let said = guest.ctl_says("add 'vfs_*dir' --disabled")?;
+    ensure!(said.code == 0 && guest.probe("kprobes/p_vfs_rmdir_0").is_ok(), "{said:?}");
+    let refused = guest.add("vfs_*dir");
+    ensure!(format!("{refused:?}").contains("stands for"), "{refused:?}");
+    let many = guest.ctl_says("add '*'")?;
+    ensure!(many.code != 0 && many.all().contains("one request makes 1000"), "{many:?}");
+    // The same text in a document is no difference.
+    guest.write_for_ctl("d.yaml", "probe: kprobes/doc\ndefinition: openat filename\n")?;
+    guest.ctl("apply -f d.yaml")?;
+    let same = guest.ctl_says("diff -f d.yaml")?;
+    ensure!(same.code == 0, "{same:?}");
+    for (name, shown) in [("openat", "a probe of `openat` is"), ("sched:sched_switch", "prev_comm")] {
+        let said = guest.ctl_says(&format!("describe {name}"))?;
+        ensure!(said.code == 0 && said.all().contains(shown), "{name}: {said:?}");
     }
     Ok(())
 }

@@ -126,7 +126,7 @@ enum About {
     /// effort one of some commits has it: [`schedule::is_due`].
     Seldom,
     /// The machine that tests run in. As one about the daemon, and only if its source or that kernel
-    /// is another one than when it passed last.
+    /// is another one than when it passed last; where it has never run, as one that runs seldom.
     Harness,
 }
 
@@ -208,6 +208,11 @@ const TESTS: &[(&str, &[Test])] = &[
     ("hostile", hostile::TESTS),
 ];
 
+/// The name of a test on one kernel.
+fn trial_of(fixture: &Fixture, test: &str) -> String {
+    format!("{}::{test}", fixture.series())
+}
+
 /// A part of the names of the tests that are to run, or several.
 fn wanted(arguments: &Arguments) -> Vec<String> {
     let listed = env::var("KPROBED_VM_TESTS").unwrap_or_default();
@@ -235,7 +240,14 @@ fn main() -> ExitCode {
     for (theme, tests) in TESTS {
         for (name, about, test) in *tests {
             let name = format!("{theme}::{name}");
-            if *about == About::Seldom {
+            let seldom_runs = match about {
+                About::Seldom => true,
+                About::Harness => {
+                    !fixtures.iter().any(|fixture| notes.contains_key(&trial_of(fixture, &name)))
+                }
+                About::Kernel | About::Daemon => false,
+            };
+            if seldom_runs {
                 seldom += 1;
                 if !is_whole && !schedule::is_due(seldom) {
                     left_out.push(name);
@@ -244,7 +256,7 @@ fn main() -> ExitCode {
             }
             let one = schedule::kernel_of(&name, fixtures.len());
             for (at, fixture) in fixtures.iter().enumerate() {
-                let trial = format!("{}::{name}", fixture.series());
+                let trial = trial_of(fixture, &name);
                 let is_wanted = wanted.is_empty() || wanted.iter().any(|part| trial.contains(part));
                 let is_due = is_whole || *about == About::Kernel || at == one;
                 if !is_wanted || !is_due {

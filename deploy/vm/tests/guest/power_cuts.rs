@@ -14,9 +14,9 @@ use std::path::{Path, PathBuf};
 use std::time::{Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed::store::{Record, Store};
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::{CreateProbeRequest, ProbeState, UpdateProbeRequest};
+use kprobed_control::store::{Record, Store};
 use kprobed_vm::disk::Disk;
 use kprobed_vm::lab::GuestOptions;
 use kprobed_vm::write_log::{self, Cut, Replay, WriteLog};

@@ -1,7 +1,6 @@
 //! Refusals: the daemon gives the kernel's own error, and the kernel never receives the definition.
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed::control::stricter;
 use kprobed_client::RpcError;
 use kprobed_client::api::{CheckProbeResponse, RefusedBy, Verdict};
 use kprobed_lang::definition::Code;
@@ -10,6 +9,10 @@ use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::differential::{Compared, ask_both, kernel_answers};
 use crate::fixture::{Fixture, cpus};
+
+#[allow(dead_code, clippy::allow_attributes, reason = "the pages have more of it")]
+#[path = "../../../../server/fixtures/stricter.rs"]
+mod stricter;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {

@@ -56,7 +56,7 @@ fn members_are_read_by_name(fixture: &Fixture) -> Result<()> {
     let mut events = recording.of("kprobes/named", "workload");
     let event = events.find(|event| event.field("name") == "\"types-of-the-kernel\"");
     let event = event.with_context(|| format!("{recording:?}"))?;
-    ensure!(event.field("arg2") == "19", "the length of the name: {event:?}");
+    ensure!(event.field("len") == "19", "the length of the name: {event:?}");
     ensure!(event.field("inline").starts_with("{116,121,112,101,115,45,"), "an array of numbers: {event:?}");
     // The root of the guest is in memory; an array of characters is text.
     ensure!(["\"rootfs\"", "\"tmpfs\"", "\"ramfs\""].contains(&event.field("root")), "{event:?}");

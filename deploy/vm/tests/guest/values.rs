@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result, ensure};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, Event};
+use crate::daemon::{DaemonGuest, Event, config};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -16,6 +16,8 @@ pub(crate) const TESTS: &[Test] = tests! {
         stack_registers_and_immediates,
         names_and_members_from_btf,
         event_times_are_wall_clock_times,
+        numbers_are_shown_as_people_write_them,
+        filters_compare_with_what_is_shown,
     }
 };
 
@@ -205,5 +207,106 @@ fn event_times_are_wall_clock_times(fixture: &Fixture) -> Result<()> {
     let after = seconds()? + 1;
     let time = event.wall_ns / 1_000_000_000;
     ensure!((before..=after).contains(&time), "{time} is not within {before}..={after}");
+    Ok(())
+}
+
+/// What people see of the events of a probe that a task of this name caused.
+fn shown(guest: &DaemonGuest, probe: &str, comm: &str) -> Result<String> {
+    guest.ledger()?;
+    guest.ctl(&format!("observe {probe} -q --no-headers --last 4000 --filter 'comm == \"{comm}\"'"))
+}
+
+/// Connections to closed ports of the guest itself.
+fn connect(guest: &DaemonGuest, ports: &[u16]) -> Result<()> {
+    for port in ports {
+        guest.shell(&format!("wget -q -O- http://127.0.0.1:{port}/ || true"))?;
+    }
+    guest.ledger().map(drop)
+}
+
+fn numbers_are_shown_as_people_write_them(fixture: &Fixture) -> Result<()> {
+    let mut guest = fixture.daemon()?;
+    for definition in [
+        "r:failed do_sys_openat2 fd=$retval:s32",
+        // On every kernel the port lies there, and the second time nothing names it.
+        "p:connected tcp_connect sk->__sk_common.skc_dport sk->__sk_common.skc_daddr raw=+12($arg1):u16",
+        "p:signalled do_send_sig_info type",
+        "p:opened vfs_open path->dentry->d_sb->s_dev path->dentry->d_inode->i_mode",
+        "p:read vfs_read file->f_op->read first=file->f_path.dentry->d_iname[0]:char third=file->f_path.dentry->d_iname[2]:char",
+        "syscalls/sys_enter_openat",
+        "syscalls/sys_exit_openat",
+    ] {
+        guest.add(definition)?;
+    }
+    let act = |guest: &DaemonGuest| -> Result<()> {
+        guest.workload(&["open", "/tmp/nosuch", "0", "0", "3"])?;
+        guest.shell("echo x > /tmp/people && chmod 640 /tmp/people && cat /tmp/people /dev/null")?;
+        guest.shell("sleep 100 & kill $!; wait $! || true")?;
+        connect(guest, &[9])
+    };
+    let see = |guest: &DaemonGuest| -> Result<()> {
+        for (probe, comm, expected) in [
+            ("failed", "workload", " fd=-2 (ENOENT)"),
+            ("connected", "wget", " skc_dport=9 skc_daddr=2130706433 raw=9"),
+            ("signalled", "sh", " type=1 (PIDTYPE_TGID)"),
+            ("opened", "cat", " i_mode=0100640"),
+            ("read", "cat", " read=read_null+0x0/"),
+            ("read", "cat", " first='n' third='l'"),
+            ("syscalls/sys_enter_openat", "workload", " dfd=-100 filename=0x"),
+            ("syscalls/sys_exit_openat", "workload", " ret=-2 (ENOENT)"),
+        ] {
+            let text = shown(guest, probe, comm)?;
+            ensure!(text.lines().any(|line| line.contains(expected)), "{probe}: no{expected} in {text}");
+        }
+        Ok(())
+    };
+    act(&guest)?;
+    see(&guest)?;
+    let opened = shown(&guest, "opened", "cat")?;
+    let devices = guest.shell("cat /proc/self/mountinfo")?;
+    let devices: Vec<_> = devices.lines().filter_map(|line| line.split(' ').nth(2)).collect();
+    let on_device = |line: &str| devices.iter().any(|device| line.contains(&format!(" s_dev={device} ")));
+    ensure!(opened.lines().all(on_device), "{devices:?}: {opened}");
+    let json = guest.ctl("observe connected -q -o json --last 1")?;
+    let event: serde_json::Value = serde_json::from_str(json.lines().next().context("no event")?)?;
+    ensure!(event["fields"]["skc_dport"] == 2304 && event["names"]["skc_dport"] == "9", "{event}");
+    // After a restart the daemon knows the types anew, of events that the kernel has kept.
+    guest.kill()?;
+    guest.restart(&config(""))?;
+    act(&guest)?;
+    see(&guest)
+}
+
+/// The filters of a subscription and those that the kernel applies.
+fn filters_compare_with_what_is_shown(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let port = "tcp_connect sk->__sk_common.skc_dport";
+    guest.add(&format!("p:all {port}"))?;
+    guest.ctl(&format!("add 'p:some {port}' --filter 'skc_dport == 9'"))?;
+    guest.ctl("add syscalls/sys_enter_openat --filter 'dfd == -100'")?;
+    guest.ctl("add 'r:failed do_sys_openat2 fd=$retval:s32' --filter 'fd == -ENOENT'")?;
+    connect(&guest, &[9, 10, 9])?;
+    guest.workload(&["open", "/tmp/nosuch", "0", "0", "3"])?;
+    guest.workload(&["open", "/etc/passwd", "0", "0", "3"])?;
+    let count = |arguments: &str| -> Result<usize> {
+        guest.ledger()?;
+        Ok(guest.ctl(&format!("observe {arguments} -q --no-headers --last 4000"))?.lines().count())
+    };
+    ensure!(count("some")? == 2, "the kernel selects port 9");
+    ensure!(count("failed --comm workload")? == 3, "the kernel selects the error");
+    ensure!(count("syscalls/sys_enter_openat --comm workload")? >= 6, "the kernel selects AT_FDCWD");
+    for (filter, expected) in
+        [("skc_dport == 9", 2), ("skc_dport != 9", 1), ("skc_dport < 10", 2), ("skc_dport >= 9", 3)]
+    {
+        ensure!(count(&format!("all --filter '{filter}'"))? == expected, "{filter}");
+    }
+    let (written, in_kernel) =
+        (guest.probe("some")?.filter, guest.in_instance("events/kprobes/some/filter")?);
+    ensure!(
+        written == "skc_dport == 9" && in_kernel.starts_with("skc_dport == 2304"),
+        "{written} {in_kernel}"
+    );
+    let refused = guest.ctl_says("update some --filter 'skc_dport < 10'")?;
+    ensure!(refused.code != 0 && refused.stderr.contains("network order"), "{refused:?}");
     Ok(())
 }

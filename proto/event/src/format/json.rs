@@ -2,13 +2,15 @@
 //!
 //! Owns the names in them, which are a promise. A value that could not be read is `null`, and its
 //! field is listed in `faults`; fields whose faults the daemon cannot detect are listed in
-//! `unproven`; bytes that are not UTF-8 are `{"hex": "…"}`. An integer beyond 2^53 is a text of its
+//! `unproven`; what people write for a number is in `names`, if there is any; bytes that are not UTF-8 are
+//! `{"hex": "…"}`. An integer beyond 2^53 is a text of its
 //! decimal digits: many readers of JSON take every number for a double, which would change it.
 
 use super::Origin;
 use super::digits::{hex_digit, push_decimal, push_padded, push_signed};
-use super::value::push_address;
-use crate::{Address, Context, Cursor, Loss, Row, Value, cause_name, reason_name};
+use super::value::{push_address, push_name};
+use crate::schema::Field;
+use crate::{Address, Context, Cursor, Loss, Notation, Row, Value, cause_name, reason_name};
 
 /// All integers up to this one are exact as doubles.
 pub const EXACT: u64 = 1 << 53;
@@ -22,6 +24,8 @@ pub struct JsonLines {
     second: Option<(u64, Vec<u8>)>,
     /// `"host":"NAME",`, or nothing.
     host: Vec<u8>,
+    /// What people write for the numbers of one event.
+    names: Vec<u8>,
 }
 
 /// Account of a part of the lines of a host: read = events + `not_selected` + `expired`.
@@ -48,7 +52,7 @@ impl JsonLines {
         let mut text = br#""host":"#.to_vec();
         push_string(&mut text, host);
         text.push(b',');
-        Self { host: text, second: None }
+        Self { host: text, ..Self::default() }
     }
 
     /// Appends the object of an event, and the end of its line.
@@ -91,7 +95,8 @@ impl JsonLines {
         push_or_null(buffer, row.return_location(), push_symbol);
         buffer.extend_from_slice(br#","fields":{"#);
         let mut faults = false;
-        for (index, (name, value)) in row.fields().enumerate() {
+        self.names.clear();
+        for (index, (field, (name, value))) in row.schema().fields().iter().zip(row.fields()).enumerate() {
             if index > 0 {
                 buffer.push(b',');
             }
@@ -99,6 +104,9 @@ impl JsonLines {
             buffer.push(b':');
             push_value(buffer, &value);
             faults |= value.has_fault();
+            if field.notation != Notation::Number {
+                self.add_name(field, &value);
+            }
         }
         buffer.extend_from_slice(br#"},"faults":["#);
         if faults {
@@ -117,7 +125,29 @@ impl JsonLines {
             }
             push_string(buffer, name);
         }
-        buffer.extend_from_slice(b"]}\n");
+        buffer.push(b']');
+        if !self.names.is_empty() {
+            buffer.extend_from_slice(br#","names":{"#);
+            buffer.extend_from_slice(&self.names);
+            buffer.push(b'}');
+        }
+        buffer.extend_from_slice(b"}\n");
+    }
+
+    /// Keeps what people write for a value.
+    fn add_name(&mut self, field: &Field, value: &Value<'_>) {
+        let before = self.names.len();
+        if before > 0 {
+            self.names.push(b',');
+        }
+        push_string(&mut self.names, &field.name);
+        self.names.extend_from_slice(b":\"");
+        // None of these texts needs an escape: names are identifiers of C.
+        if push_name(&mut self.names, field, value) {
+            self.names.push(b'"');
+        } else {
+            self.names.truncate(before);
+        }
     }
 
     /// Appends the object of a gap, and the end of its line. `cpu` is `null` for any, `count` for

@@ -9,8 +9,11 @@ mod json;
 mod text;
 mod value;
 
+#[cfg(test)]
+mod tests;
+
 pub use json::{EXACT, JsonLines, Progress};
-pub use text::{TextLines, TextParts, TimeForm};
+pub use text::{LocationForm, TextColours, TextLines, TextParts, TimeForm};
 
 /// Host of an event in a merged stream, and its time by the clock that all hosts are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -7,11 +7,14 @@ use std::io::Write as _;
 
 use super::Origin;
 use super::digits::{push_decimal, push_padded, push_seconds, push_signed};
-use super::value::{push_address, push_escaped, push_value};
-use crate::Row;
+use super::value::{is_error, push_address, push_escaped, push_shown};
+use crate::{Address, Row};
 
 /// Mark after a value whose fault the daemon cannot detect.
 const UNPROVEN: &[u8] = b"(?)";
+
+/// Most characters to which the name of a task, and that of a probe, are padded.
+const PADDED_MAX: usize = 32;
 
 /// How time is shown.
 pub enum TimeForm {
@@ -41,7 +44,31 @@ pub struct TextParts {
     /// Name and id of the task.
     pub task: bool,
     /// The address of the probe.
-    pub location: bool,
+    pub location: LocationForm,
+}
+
+/// Which addresses of probes are shown.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum LocationForm {
+    /// None.
+    Hidden,
+    /// Where a function returned to, and addresses inside of functions: that of an entry is always the same.
+    Telling,
+    /// All.
+    All,
+}
+
+/// Escape sequences before and after parts of a line: colours.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct TextColours {
+    /// The name and id of the task.
+    pub task: (&'static str, &'static str),
+    /// The name of the probe.
+    pub probe: (&'static str, &'static str),
+    /// The name of a field, with the equals sign.
+    pub field: (&'static str, &'static str),
+    /// A negative number or an error.
+    pub error: (&'static str, &'static str),
 }
 
 /// Writer of text lines, with its state from one line to the next.
@@ -49,17 +76,20 @@ pub struct TextParts {
 pub struct TextLines {
     time: TimeForm,
     parts: TextParts,
-    /// Escape sequences before and after the name of the probe: colours.
-    brackets: (&'static str, &'static str),
+    colours: TextColours,
+    /// Characters of the longest name and id of a task so far, at most [`PADDED_MAX`].
+    task_width: usize,
+    /// The same of the name of a probe.
+    probe_width: usize,
     /// The last second that was shown, and its text.
     second: Option<(u64, String)>,
     previous_ns: Option<u64>,
 }
 
 impl TextLines {
-    /// Lines with these parts. `brackets` enclose the name of the probe.
-    pub fn new(time: TimeForm, parts: TextParts, brackets: (&'static str, &'static str)) -> Self {
-        Self { time, parts, brackets, second: None, previous_ns: None }
+    /// Lines with these parts in these colours.
+    pub fn new(time: TimeForm, parts: TextParts, colours: TextColours) -> Self {
+        Self { time, parts, colours, task_width: 0, probe_width: 0, second: None, previous_ns: None }
     }
 
     /// The headings of a line.
@@ -68,7 +98,8 @@ impl TextLines {
         for (is_there, part) in [(self.parts.context, " CONTEXT"), (self.parts.task, " COMM-TID")] {
             header.push_str(if is_there { part } else { "" });
         }
-        header.push_str(if self.parts.location { " PROBE (LOCATION) FIELDS" } else { " PROBE FIELDS" });
+        let has_location = self.parts.location != LocationForm::Hidden;
+        header.push_str(if has_location { " PROBE (LOCATION) FIELDS" } else { " PROBE FIELDS" });
         header
     }
 
@@ -92,7 +123,7 @@ impl TextLines {
         self.push_rest(buffer, row);
     }
 
-    fn push_rest(&self, buffer: &mut Vec<u8>, row: &Row<'_>) {
+    fn push_rest(&mut self, buffer: &mut Vec<u8>, row: &Row<'_>) {
         buffer.extend_from_slice(b" [");
         push_cpu(buffer, row.cpu());
         buffer.extend_from_slice(b"] ");
@@ -103,24 +134,36 @@ impl TextLines {
                 None => buffer.write_all(b"????? ").ok(),
             };
         }
+        let colours = self.colours;
         if self.parts.task {
-            match row.comm() {
-                Some(comm) => push_escaped(buffer, comm),
-                None => buffer.extend_from_slice(b"<...>"),
-            }
-            buffer.push(b'-');
-            match row.tid() {
-                Some(tid) => push_signed(buffer, tid.into()),
-                None => buffer.push(b'?'),
-            }
-            buffer.push(b' ');
+            let missing = in_colour(buffer, colours.task, |buffer| {
+                let start = buffer.len();
+                match row.comm() {
+                    Some(comm) => push_escaped(buffer, comm),
+                    None => buffer.extend_from_slice(b"<...>"),
+                }
+                buffer.push(b'-');
+                match row.tid() {
+                    Some(tid) => push_signed(buffer, tid.into()),
+                    None => buffer.push(b'?'),
+                }
+                missing(&mut self.task_width, buffer.get(start..).unwrap_or_default())
+            });
+            push_blanks(buffer, missing + 1);
         }
-        buffer.extend_from_slice(self.brackets.0.as_bytes());
-        buffer.extend_from_slice(row.probe().as_bytes());
-        buffer.extend_from_slice(self.brackets.1.as_bytes());
-        if self.parts.location
-            && let Some(location) = row.location()
-        {
+        let missing = in_colour(buffer, colours.probe, |buffer| {
+            buffer.extend_from_slice(row.probe().as_bytes());
+            missing(&mut self.probe_width, row.probe().as_bytes())
+        });
+        let location = row.location().filter(|location| match self.parts.location {
+            LocationForm::Hidden => false,
+            LocationForm::Telling => row.return_location().is_some() || !is_entry(*location),
+            LocationForm::All => true,
+        });
+        if location.is_some() || !row.schema().fields().is_empty() {
+            push_blanks(buffer, missing);
+        }
+        if let Some(location) = location {
             buffer.extend_from_slice(b" (");
             if let Some(to) = row.return_location() {
                 push_address(buffer, to);
@@ -131,9 +174,12 @@ impl TextLines {
         }
         for (field, (name, value)) in row.schema().fields().iter().zip(row.fields()) {
             buffer.push(b' ');
-            buffer.extend_from_slice(name.as_bytes());
-            buffer.push(b'=');
-            push_value(buffer, &value);
+            in_colour(buffer, colours.field, |buffer| {
+                buffer.extend_from_slice(name.as_bytes());
+                buffer.push(b'=');
+            });
+            let colour = if is_error(field, &value) { colours.error } else { ("", "") };
+            in_colour(buffer, colour, |buffer| push_shown(buffer, field, &value));
             if !field.fault_detected {
                 buffer.extend_from_slice(UNPROVEN);
             }
@@ -168,6 +214,34 @@ impl TextLines {
             }
         }
     }
+}
+
+#[inline]
+fn in_colour<T>(buffer: &mut Vec<u8>, (begin, end): (&str, &str), push: impl FnOnce(&mut Vec<u8>) -> T) -> T {
+    buffer.extend_from_slice(begin.as_bytes());
+    let pushed = push(buffer);
+    buffer.extend_from_slice(end.as_bytes());
+    pushed
+}
+
+/// How many characters a text has less than the longest one so far, which it may be itself.
+#[inline]
+fn missing(longest: &mut usize, text: &[u8]) -> usize {
+    // All bytes of a character but its first are of this form.
+    let length = text.iter().filter(|byte| **byte & 0xc0 != 0x80).count();
+    *longest = (*longest).max(length.min(PADDED_MAX));
+    longest.saturating_sub(length)
+}
+
+#[inline]
+fn push_blanks(buffer: &mut Vec<u8>, count: usize) {
+    buffer.extend(std::iter::repeat_n(b' ', count));
+}
+
+/// Whether an address is that of the entry of a function. Behind the `endbr64` of 4 bytes that a function begins with
+/// if the kernel is built with IBT, it is the same place; the call to ftrace that begins all others has 5.
+fn is_entry(address: Address<'_>) -> bool {
+    address.text.is_some_and(|text| text.contains("+0x0/") || text.contains("+0x4/"))
 }
 
 /// Three digits or more, as in the kernel's own trace.

@@ -5,7 +5,10 @@
 
 use std::io::Write as _;
 
+use kprobed_filter::{Notation, Position, push_ipv6, swapped};
+
 use super::digits::{push_decimal, push_hex, push_signed};
+use crate::schema::{Field, Width};
 use crate::{Address, Base, Escaped, Value};
 
 /// Appends a text of unknown origin, escaped.
@@ -74,6 +77,82 @@ pub(super) fn push_value(buffer: &mut Vec<u8>, value: &Value<'_>) {
             write!(buffer, "{value}").ok();
         }
     }
+}
+
+/// Appends a value as people write it.
+#[inline]
+pub(super) fn push_shown(buffer: &mut Vec<u8>, field: &Field, value: &Value<'_>) {
+    if field.notation == Notation::Number {
+        return push_value(buffer, value);
+    }
+    match (value, field.notation.position()) {
+        (Value::Unsigned { value: bits, base: base @ Base::Hex }, _)
+            if field.notation.is_in_network_order() =>
+        {
+            push_value(buffer, &Value::Unsigned { value: swapped(*bits, bytes_of(field)), base: *base });
+        }
+        (Value::Fault, _) => push_value(buffer, value),
+        (_, Some(Position::Instead)) => {
+            if !push_name(buffer, field, value) {
+                push_value(buffer, value);
+            }
+        }
+        (_, _) => {
+            push_number(buffer, value);
+            let number_end = buffer.len();
+            buffer.extend_from_slice(b" (");
+            if push_name(buffer, field, value) {
+                buffer.push(b')');
+            } else {
+                buffer.truncate(number_end);
+            }
+        }
+    }
+}
+
+/// Appends a number that may have a name: an error in a field without sign is the negative number that it is.
+fn push_number(buffer: &mut Vec<u8>, value: &Value<'_>) {
+    match value {
+        Value::Unsigned { value: bits, .. } if *bits > LAST_PAGE => push_signed(buffer, *bits as i64),
+        _ => push_value(buffer, value),
+    }
+}
+
+/// What is above is an error, and no pointer (include/linux/err.h:IS_ERR_VALUE).
+const LAST_PAGE: u64 = u64::MAX - 4095;
+
+/// Appends what people write for a value. Returns false, and appends nothing, if that is the value itself.
+#[inline]
+pub(super) fn push_name(buffer: &mut Vec<u8>, field: &Field, value: &Value<'_>) -> bool {
+    let bits = match value {
+        Value::Unsigned { value, .. } => *value,
+        Value::Signed { value, .. } => value.cast_unsigned(),
+        Value::List(list) if field.notation == Notation::Ipv6 && list.len() == 16 => {
+            let mut address = [0; 16];
+            for (place, byte) in address.iter_mut().zip(list.iter()) {
+                let Value::Unsigned { value, .. } = byte else { return false };
+                *place = value.to_le_bytes()[0];
+            }
+            push_ipv6(buffer, address);
+            return true;
+        }
+        _ => return false,
+    };
+    field.notation.push(buffer, bits, bytes_of(field))
+}
+
+/// Whether a value is a negative number or an error.
+#[inline]
+pub(super) fn is_error(field: &Field, value: &Value<'_>) -> bool {
+    match value {
+        Value::Signed { value, .. } => *value < 0,
+        Value::Unsigned { value, .. } => field.notation == Notation::Errno && *value > LAST_PAGE,
+        _ => false,
+    }
+}
+
+fn bytes_of(field: &Field) -> usize {
+    field.kind.width().map_or(8, Width::bytes)
 }
 
 #[cfg(test)]

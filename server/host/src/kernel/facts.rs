@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::os::unix::fs::DirEntryExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use thiserror::Error;
 
@@ -86,12 +86,17 @@ pub struct KernelFacts {
     modules: String,
     /// Where the kernel describes its own events; absent for an image.
     tracefs: Option<PathBuf>,
+    /// The events of the host, and when they were listed.
+    recent_events: Mutex<Option<(Instant, Arc<[String]>)>>,
 }
 
+/// How long a list of events is good enough for advice.
+const RECENT: Duration = Duration::from_secs(1);
+
 impl KernelFacts {
-    /// The names of the arguments of a system call, as its event `syscalls/sys_enter_CALL` has them.
+    /// The types and names of the arguments of a system call, as its event `syscalls/sys_enter_CALL` has them.
     /// Empty if the kernel has no such event. Read anew for each call.
-    pub fn system_call_arguments(&self, call: &str) -> Vec<String> {
+    pub fn system_call_arguments(&self, call: &str) -> Vec<(String, String)> {
         let event = format!("events/syscalls/sys_enter_{call}/format");
         let format = self.tracefs.as_ref().and_then(|tracefs| read_text(&tracefs.join(event)).ok());
         let format = format.unwrap_or_default();
@@ -99,8 +104,33 @@ impl KernelFacts {
         let fields = format.lines().skip_while(|line| !line.contains("__syscall_nr;")).skip(1);
         let declarations =
             fields.filter_map(|line| Some(line.trim().strip_prefix("field:")?.split_once(';')?.0));
-        let name = |declaration: &str| declaration.rsplit([' ', '*']).next().map(str::to_owned);
-        declarations.filter_map(name).collect()
+        let parts = |declaration: &str| {
+            let at = declaration.rfind([' ', '*'])?;
+            let (ty, name) = declaration.split_at(at + 1);
+            Some((ty.trim().to_owned(), name.to_owned()))
+        };
+        declarations.filter_map(parts).collect()
+    }
+
+    /// The events of the host, as `GROUP/EVENT`, without those of `ftrace`, which have no switch. Absent for an image,
+    /// and if they cannot be listed. Read anew for each call.
+    pub fn host_events(&self) -> Option<Vec<String>> {
+        let list = read_text(&self.tracefs.as_ref()?.join("available_events")).ok()?;
+        let events = list.lines().filter(|line| !line.starts_with("ftrace:"));
+        Some(events.map(|line| line.replacen(':', "/", 1)).collect())
+    }
+
+    /// The same as they were at most a second ago, for advice.
+    pub fn recent_host_events(&self) -> Arc<[String]> {
+        let mut kept = self.recent_events.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some((since, events)) = &*kept
+            && since.elapsed() < RECENT
+        {
+            return Arc::clone(events);
+        }
+        let events: Arc<[String]> = self.host_events().unwrap_or_default().into();
+        *kept = Some((Instant::now(), Arc::clone(&events)));
+        events
     }
 
     /// Reads everything: about 0.1 s for a kernel with 160,000 symbols.
@@ -150,6 +180,7 @@ impl KernelFacts {
             landings,
             modules,
             tracefs: Some(paths.tracefs.clone()),
+            recent_events: Mutex::default(),
         })
     }
 
@@ -184,6 +215,7 @@ impl KernelFacts {
             landings: Landings::default(),
             modules: String::new(),
             tracefs: None,
+            recent_events: Mutex::default(),
         })
     }
 

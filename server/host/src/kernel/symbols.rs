@@ -229,7 +229,10 @@ impl SymbolTable {
         if !covered {
             return None;
         }
-        let end = self.entries.get(after).map_or(address.saturating_add(1), |next| next.address);
+        // Behind the last of all, memory of the module goes on to the end of the page
+        // (kernel/module/kallsyms.c: find_kallsyms_symbol).
+        let end =
+            self.entries.get(after).map_or((address | PAGE_MASK).saturating_add(1), |next| next.address);
         Some(Located { symbol, offset: address - base, size: end - base })
     }
 
@@ -296,6 +299,9 @@ const KERNEL_HALF: u64 = 1 << 63;
 /// Module name of BPF programs in kallsyms: they have names for addresses, not addresses for names.
 const BPF: &str = "bpf";
 
+/// The bits of an address within its page.
+const PAGE_MASK: u64 = 0xfff;
+
 /// Longest code after a symbol, in bytes: where a module ends is not in the file.
 const MODULE_SYMBOL_MAX_BYTES: u64 = 1 << 20;
 
@@ -338,6 +344,8 @@ ffffffffc0000040 t ext4_open\t[ext4]
             "the first alias"
         );
         assert_eq!(table.locate(0xffff_ffff_c000_0010).unwrap().to_string(), "helper+0x10/0x40 [ext4]");
+        let last = table.locate(0xffff_ffff_c000_0040).unwrap();
+        assert_eq!(last.to_string(), "ext4_open+0x0/0xfc0 [ext4]", "to the end of its page");
         let short = |address| table.locate(address).unwrap().short();
         assert_eq!(short(0xffff_ffff_8100_0100), "helper");
         assert_eq!(short(0xffff_ffff_c000_0010), "helper+0x10 [ext4]");

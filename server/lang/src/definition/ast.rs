@@ -192,6 +192,15 @@ pub struct BtfMember {
     pub arrow: bool,
     /// The member.
     pub name: String,
+    /// The element of an array that it is, one index for each dimension: `[2]`. The kernel's own language has none.
+    pub indices: Vec<u32>,
+}
+
+impl BtfMember {
+    /// `->` or `.`.
+    pub const fn separator(&self) -> &'static str {
+        if self.arrow { "->" } else { "." }
+    }
 }
 
 /// A register name that the kernel knows on x86-64.

@@ -22,7 +22,7 @@ pub enum Severity {
 pub enum RefusedBy {
     /// The kernel refuses it too.
     Kernel,
-    /// The kernel accepts it, or has no such language. `control::stricter` lists these rules.
+    /// The kernel accepts it, or has no such language. `server/fixtures/stricter.rs` lists these rules.
     Kprobed,
 }
 

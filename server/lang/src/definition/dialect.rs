@@ -6,7 +6,8 @@
 //!
 //! The rule by which a dialect is recognised, in this order:
 //!
-//! 0. `GROUP/EVENT` and `GROUP:EVENT` are events of the host (`event`): no line and no prototype looks like that.
+//! -  A short form (`short`), such as `vfs_read count`, becomes a line of the kernel, or several.
+//! -  `GROUP/EVENT` and `GROUP:EVENT` are events of the host (`event`): no line and no prototype looks like that.
 //! 1. A text with a `(` is a function prototype if only a name precedes it, or if it does not start
 //!    with `p`, `r` or `-`. No line of `kprobe_events` looks like that.
 //! 2. A bare `aN`, `sN`, `sa`, `rv` or `ra` in a line is a word of 2009 unless it can be the name
@@ -32,6 +33,8 @@ use super::line;
 use super::parameters::{Parameters, UnknownParameters};
 use super::parse::{self, Parsed};
 use super::prototype;
+use super::shell;
+use super::short::{self, Expansion, KernelNames, Short};
 use super::step::Step;
 
 /// A language for definitions.
@@ -80,28 +83,31 @@ pub struct Reading {
     /// The parsed part of a probe with mistakes after its place. Neutral placeholders replace the
     /// rest. Use it only to find the problems that the kernel finds before the mistakes.
     pub draft: Option<ProbeDefinition>,
+    /// The lines for which a short form stands. Absent for every other text.
+    pub expansion: Option<Expansion>,
 }
 
 impl Reading {
     fn of(dialect: Dialect, parsed: Parsed) -> Self {
         match (parsed.tree, parsed.findings) {
             (Some(definition), findings) if findings.is_empty() => {
-                Self { dialect, result: Ok(definition), draft: None }
+                Self { dialect, result: Ok(definition), draft: None, expansion: None }
             }
             (tree, findings) => {
                 let draft = tree.and_then(|tree| match tree {
                     Definition::Probe(draft) => Some(draft),
                     Definition::Delete(_) => None,
                 });
-                Self { dialect, result: Err(findings), draft }
+                Self { dialect, result: Err(findings), draft, expansion: None }
             }
         }
     }
 
     /// The text from which this was parsed, changed so that every kernel reads it in the same
     /// dialect: a comment names the dialect if bare words could mean something else on another
-    /// kernel.
+    /// kernel. Of a short form it is the line, since another kernel has other names.
     pub fn pinned(&self, text: &str) -> String {
+        let text = self.line().unwrap_or(text);
         let ambiguous = match &self.result {
             Ok(Definition::Probe(probe)) => {
                 self.dialect == Dialect::Legacy
@@ -113,6 +119,14 @@ impl Reading {
             return text.to_owned();
         }
         self.dialect.asked_for_in(text)
+    }
+
+    /// The only line for which a short form stands.
+    pub fn line(&self) -> Option<&str> {
+        match self.expansion.as_ref()?.lines.as_slice() {
+            [only] => Some(only),
+            _ => None,
+        }
     }
 }
 
@@ -134,27 +148,55 @@ pub fn parse_any(text: &str, features: &Features) -> Reading {
     parse_any_knowing(text, features, &UnknownParameters)
 }
 
-/// Like [`parse_any`], with what is known of the functions of the running kernel.
-pub fn parse_any_knowing(text: &str, features: &Features, parameters: &dyn Parameters) -> Reading {
+/// Like [`parse_any`], with what is known of the running kernel.
+pub fn parse_any_knowing(text: &str, features: &Features, names: &dyn KernelNames) -> Reading {
+    let mut reading = read(text, features, names);
+    if let Err(findings) = &mut reading.result {
+        shell::explain(text, findings);
+    }
+    reading
+}
+
+fn read(text: &str, features: &Features, names: &dyn KernelNames) -> Reading {
     match asked(text) {
-        Ok(Some(dialect)) => return parse_as_knowing(dialect, text, features, parameters),
+        Ok(Some(dialect)) => return parse_as_knowing(dialect, text, features, names),
         Ok(None) => {}
         Err(problem) => {
             // To the kernel it is a comment: problems that the kernel finds come first.
-            let Parsed { tree, .. } = parse::read(text, features, parameters);
+            let Parsed { tree, .. } = parse::read(text, features, names);
             let findings = vec![problem.at(Step::Name)];
             return Reading::of(Dialect::Kernel, Parsed { tree, findings });
         }
     }
-    if let Some(parsed) = event::read(text) {
-        return Reading::of(Dialect::Kernel, parsed);
+    if let Some(short) = short::read(text, names) {
+        return match short {
+            Ok(Short::One(rewritten, expansion)) => {
+                let (dialect, parsed) = line_or_event(rewritten.line(), features, names);
+                let reading = Reading::of(dialect, rewritten.moved_to_text(parsed));
+                Reading { expansion: Some(expansion), ..reading }
+            }
+            Ok(Short::Several(expansion)) => {
+                let reading = Reading::of(Dialect::Kernel, short::several(text, &expansion).into());
+                Reading { expansion: Some(expansion), ..reading }
+            }
+            Err(problem) => Reading::of(Dialect::Kernel, problem.into()),
+        };
     }
-    if is_prototype(text) {
+    if event::read(text).is_none() && is_prototype(text) {
         return parse_as(Dialect::Prototype, text, features);
     }
-    let (parsed, has_old_words) = old(text, features, BareWords::OldWhereFree, parameters);
+    let (dialect, parsed) = line_or_event(text, features, names);
+    Reading::of(dialect, parsed)
+}
+
+/// Reads a line of the kernel, which may have words of 2009, or an event of the host.
+fn line_or_event(text: &str, features: &Features, names: &dyn KernelNames) -> (Dialect, Parsed) {
+    if let Some(parsed) = event::read(text) {
+        return (Dialect::Kernel, parsed);
+    }
+    let (parsed, has_old_words) = old(text, features, BareWords::OldWhereFree, names);
     let is_good = parsed.findings.is_empty();
-    Reading::of(if has_old_words && is_good { Dialect::Legacy } else { Dialect::Kernel }, parsed)
+    (if has_old_words && is_good { Dialect::Legacy } else { Dialect::Kernel }, parsed)
 }
 
 /// Parses the only definition in `text` in this dialect.

@@ -351,18 +351,40 @@ impl FetchParser<'_> {
                 break Some(problem.at(self.part(part, PartStep::Following)));
             }
             part = tail.head(tail.text.find(['.', '-']).unwrap_or(tail.text.len()));
-            members.push(BtfMember { arrow, name: part.text.to_owned() });
             rest = tail.tail(part.text.len());
+            let (name, indices) = self.indexed(part.text);
+            members.push(BtfMember { arrow, name: name.to_owned(), indices });
             // The kernel checks the text after the name before the name.
             let is_hyphen_next = rest.text.starts_with('-') && !rest.text.starts_with("->");
-            if !is_hyphen_next && !is_identifier(part.text) {
-                let message = format!("`{}` is not the name of a member", part.text);
-                let problem = Diagnostic::error(Code::NoBtfField, part.span(), message);
+            if !is_hyphen_next && !is_identifier(name) {
+                let message = format!("`{name}` is not the name of a member");
+                let mut problem = Diagnostic::error(Code::NoBtfField, part.span(), message);
+                if name.contains('[') {
+                    problem =
+                        problem.with_hint("an element of an array is `MEMBER[INDEX]`, with a decimal number");
+                }
                 break Some(problem.at(self.part(part, PartStep::LookUp)));
             }
         };
         let read = FetchKind::Btf { root, members };
         finding.map_or(Ok(read.clone()), |finding| Err(after(read, finding)))
+    }
+}
+
+impl FetchParser<'_> {
+    /// The name of a member and the indices behind it, in the one way in which they are written again. What is not
+    /// that is a part of the name, as for the kernel, which knows no indices.
+    fn indexed<'w>(&self, text: &'w str) -> (&'w str, Vec<u32>) {
+        let as_name = (text, Vec::new());
+        let Some((name, rest)) = text.split_once('[').filter(|_| self.features.own_types) else {
+            return as_name;
+        };
+        let index = |digits: &str| digits.parse().ok().filter(|index: &u32| index.to_string() == digits);
+        let indices = rest.strip_suffix(']').map(|rest| rest.split("][").map(index).collect());
+        match indices {
+            Some(Some(indices)) => (name, indices),
+            _ => as_name,
+        }
     }
 }
 

@@ -9,7 +9,8 @@
 //! A text takes this route, once:
 //!
 //! 1. `line` cuts it into words with their positions.
-//! 2. `dialect` says which language it is. `GROUP/EVENT` is an event of the host (`event`). Words of
+//! 2. `dialect` says which language it is. What people type becomes a line (`short`), or several.
+//!    `GROUP/EVENT` is an event of the host (`event`). Words of
 //!    2009 (`legacy`) and prototypes (`prototype`) become a line of the kernel's language;
 //!    `rewrite` knows where each part of it comes from.
 //! 3. The kernel's grammar reads the line: `parse` the head and the place, `argument` and `fetch`
@@ -70,6 +71,8 @@ pub mod prototype;
 mod render;
 mod requirement;
 mod rewrite;
+mod shell;
+pub mod short;
 mod step;
 #[cfg(test)]
 pub(crate) mod tests;
@@ -87,6 +90,6 @@ pub use features::Features;
 pub use kprobed_filter::Span;
 pub(crate) use kprobed_filter::number;
 pub use limits::exceeded_limits;
-pub use names::ARGUMENT_NAME_MAX_BYTES;
+pub use names::{ARGUMENT_NAME_MAX_BYTES, name_members};
 pub use parameters::{Parameters, UnknownParameters};
 pub use step::{ArgumentStep, PartStep, Step, VariableWordStep};

@@ -6,6 +6,7 @@
 use super::Span;
 use super::ast::{Argument, BtfRoot, FetchKind, Name, Place, ProbeDefinition, ProbeKind};
 use super::features::Features;
+use super::guard;
 use super::number;
 
 /// Longest group or event name (`MAX_EVENT_NAME_LEN - 1`).
@@ -69,6 +70,45 @@ fn free_positional(index: usize, taken: &mut Vec<String>) -> String {
     text
 }
 
+/// Names each argument that is a member after it: `how->flags` is `flags`, unless another argument would have that
+/// name too.
+pub fn name_members(args: &mut [Argument]) {
+    let names: Vec<String> = args.iter().filter_map(wanted_name).map(str::to_owned).collect();
+    for argument in args.iter_mut().filter(|argument| argument.name.is_none()) {
+        let span = Span::point(argument.span.start);
+        let Some(name) = member_name(argument).filter(|name| is_allowed(name)) else { continue };
+        if names.iter().filter(|other| *other == name).count() == 1 {
+            argument.name = Some(Name { text: name.to_owned(), span });
+        }
+    }
+}
+
+/// The name that an argument has, or would have if it was alone.
+fn wanted_name(argument: &Argument) -> Option<&str> {
+    match (&argument.name, &argument.fetch.kind) {
+        (Some(name), _) => Some(&name.text),
+        (None, FetchKind::Btf { root: BtfRoot::Parameter(name), members }) if members.is_empty() => {
+            Some(name)
+        }
+        _ => member_name(argument),
+    }
+}
+
+fn member_name(argument: &Argument) -> Option<&str> {
+    match &argument.fetch.kind {
+        FetchKind::Btf { members, .. } => members.last().map(|member| member.name.as_str()),
+        _ => None,
+    }
+}
+
+/// Whether a user may write this name.
+fn is_allowed(name: &str) -> bool {
+    name.len() <= ARGUMENT_NAME_MAX_BYTES
+        && is_identifier(name)
+        && !RESERVED_FIELDS.contains(&name)
+        && !name.starts_with(guard::PREFIX)
+}
+
 impl ProbeDefinition {
     /// The event name that the kernel chooses if there is none: `p_vfs_read_0`, with characters
     /// that a name cannot contain replaced by `_`, cut to 63 bytes
@@ -101,6 +141,7 @@ impl ProbeDefinition {
     /// its type* become those of the parameter (`p:x vfs_read $arg1` has a field `file` on 6.12 and
     /// `arg1` on 6.1). With a name, `x=$arg1` is the raw slot everywhere, shown in hexadecimal. So:
     ///
+    /// - a member is named after itself: see [`name_members`];
     /// - a bare parameter `NAME` keeps its name; it exists only with BTF, and if its name is longer
     ///   than the kernel lets a user write, it stays without: that kernel names it so by itself;
     /// - everything else, `$argN` and `$retval` included, is named by its position, as the kernel
@@ -118,6 +159,7 @@ impl ProbeDefinition {
         if self.args.iter().all(|argument| argument.name.is_some()) {
             return self;
         }
+        name_members(&mut self.args);
         let mut taken: Vec<String> = self
             .args
             .iter()

@@ -6,7 +6,8 @@
 use std::fmt::{self, Write as _};
 
 use super::ast::{
-    Argument, BaseType, BtfRoot, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, ProbeKind, Type,
+    Argument, BaseType, BtfMember, BtfRoot, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition,
+    ProbeKind, Type,
 };
 use super::number::shortest;
 
@@ -105,11 +106,17 @@ impl fmt::Display for Fetch {
                     BtfRoot::Parameter(name) => f.write_str(name)?,
                     BtfRoot::Retval => f.write_str("$retval")?,
                 }
-                members.iter().try_for_each(|member| {
-                    write!(f, "{}{}", if member.arrow { "->" } else { "." }, member.name)
-                })
+                members.iter().try_for_each(|member| write!(f, "{}{member}", member.separator()))
             }
         }
+    }
+}
+
+/// Without the separator.
+impl fmt::Display for BtfMember {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.name)?;
+        self.indices.iter().try_for_each(|index| write!(f, "[{index}]"))
     }
 }
 

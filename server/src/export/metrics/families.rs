@@ -6,8 +6,8 @@ use std::borrow::Cow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use super::Metrics;
-use crate::control::{Ledger, ProbeLedger};
 use crate::export::{ExporterStatus, Phase};
+use kprobed_control::{Ledger, ProbeLedger};
 use kprobed_trace::pipeline::{BufferCounts, QueueCounts};
 
 /// Series of one name.
@@ -323,7 +323,7 @@ impl Metrics {
         vec![
             alone(
                 "kprobed.budget.trips",
-                "Times that a probe was disarmed since it cost more than its budget, or than that of its group or the host",
+                "Times that a probe was disarmed since it cost more than its budget, or all probes more than that of the host",
                 Kind::Counter,
                 Some(self.ledger.trips),
             ),

@@ -4,8 +4,8 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use super::Metrics;
 use super::process::Process;
-use crate::control::{Ledger, ProbeLedger, Terms};
 use crate::export::{Account, ExporterStatus, Phase};
+use kprobed_control::{Ledger, ProbeLedger, Terms};
 use kprobed_lang::model::{Hits, ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{BufferCounts, ProbeCounts};
 

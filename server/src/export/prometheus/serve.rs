@@ -24,8 +24,8 @@ use tokio_rustls::rustls::ServerConfig;
 use super::super::metrics::Sources;
 use super::text;
 use crate::config::export::Selection;
-use crate::error;
 use crate::shutdown::Tasks;
+use kprobed_control::error;
 
 /// Connections at a time. A Prometheus has one.
 const MAX_CONNECTIONS: usize = 16;

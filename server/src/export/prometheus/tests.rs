@@ -3,7 +3,7 @@
 use super::super::metrics::samples::figures;
 use super::super::metrics::{Metrics, SERIES_OF_A_PROBE};
 use super::text::text;
-use crate::control::{RecordingProblem, Trouble};
+use kprobed_control::{RecordingProblem, Trouble};
 use kprobed_lang::model::ProbeUid;
 
 /// Lines that are samples.

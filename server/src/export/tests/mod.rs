@@ -24,7 +24,7 @@ use crate::config::Config;
 use crate::config::export::{Export, JsonLines, Selection};
 use crate::health::LabelsFile;
 use crate::shutdown::Tasks;
-use crate::store::Store;
+use kprobed_control::store::Store;
 use kprobed_host::kernel::HostIdentity;
 use kprobed_lang::model::Glob;
 use kprobed_trace::feed::Log;

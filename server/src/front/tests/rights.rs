@@ -31,10 +31,11 @@ use tonic::{Code, Request, Status};
 use tonic_prost::ProstCodec;
 use tower::Service as _;
 
-use crate::auth::{AuditQueue, LiveTls, Rights};
+use crate::auth::LiveTls;
 use crate::config::{Listen, Tls, tls_settings};
 use crate::front::{Gate, Inherited, bind, serve};
 use crate::shutdown::Tasks;
+use kprobed_control::auth::{AuditQueue, Rights};
 
 /// A server that has no service, and whose roles can be replaced.
 struct Door {

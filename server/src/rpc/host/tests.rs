@@ -11,10 +11,10 @@ use tonic::Code;
 use kprobed_rights::Roles;
 
 use super::*;
-use crate::auth::{AuditQueue, Caller};
-use crate::control::{Controller, Observer, Registry};
 use crate::doctor::{SkippedRuns, UNLOCK};
-use crate::store::Store;
+use kprobed_control::auth::{AuditQueue, Caller};
+use kprobed_control::store::Store;
+use kprobed_control::{Controller, Observer, Registry};
 use kprobed_host::kernel::{BuildIds, FactsCache, KernelPaths};
 use kprobed_host::tracefs::{CurrentInstance, HitCounts, Instance, Tracefs};
 use kprobed_lang::samples::v6_12;

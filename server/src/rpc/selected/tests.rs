@@ -4,7 +4,7 @@ use kprobed_client::Error;
 use tonic::Code;
 
 use super::*;
-use kprobed_trace::decode::{Base, FieldKind, FieldSchema};
+use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Notation};
 use kprobed_trace::filter::Binding;
 
 /// A probe with these fields; those that end in `$` are texts.
@@ -15,6 +15,8 @@ fn source(name: &str, fields: &[&str]) -> Selected {
         base: Some(Base::Decimal),
         array_len: None,
         fault_detected: true,
+        notation: Notation::Number,
+        is_lower_half: false,
     };
     let schema = Schema { fields: fields.iter().map(field).collect(), is_return: false };
     Selected { name: name.to_owned(), schema: Arc::new(schema) }
@@ -23,7 +25,9 @@ fn source(name: &str, fields: &[&str]) -> Selected {
 fn refused(sources: &[Selected], names: &[&str]) -> Option<(Code, String, String, String)> {
     let projection = Projection::new(names.iter().map(|name| (*name).to_owned()).collect());
     let status = fields_of(sources, &projection).err()?;
-    let Error::Rpc(error) = Error::from(tonic::Status::from(status)) else { panic!("no status of the API") };
+    let Error::Rpc(error) = Error::from(crate::rpc::status::of(status)) else {
+        panic!("no status of the API")
+    };
     let hint = error.diagnostics.as_ref().unwrap().diagnostics[0].hint.clone();
     Some((error.code, error.reason.clone(), error.message.clone(), hint))
 }

@@ -15,11 +15,11 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::*;
-use crate::auth::Caller;
-use crate::control::{Registry, test_made, test_recalled};
 use crate::rpc::changes;
 use crate::rpc::probes::probe_message;
-use crate::store::{ProbeSpec, Record};
+use kprobed_control::auth::Caller;
+use kprobed_control::store::{ProbeSpec, Record};
+use kprobed_control::{Registry, samples};
 use kprobed_host::kernel::FactsCache;
 use kprobed_lang::definition::{Definition, Dialect, Features, parse_any, parse_as};
 use kprobed_lang::model::{KernelChange, Metadata, ProbeUid};
@@ -77,7 +77,7 @@ fn a_request_is_parsed_once() {
     let (_world, checker) = stored_kernel();
     let definition = "p:g/e vfs_read x=$arg1:u64 y=%si".to_owned();
     let request = v1::CreateProbeRequest { definition, ..Default::default() };
-    let probe = test_made(&checker, changes::creation(&Caller::daemon(), request).unwrap());
+    let probe = samples::made(&checker, changes::creation(&Caller::daemon(), request).unwrap());
     assert_eq!(probe_message(&checker, &probe).spec.unwrap().arguments.len(), 2);
     assert_eq!(checker.texts_parsed(), 1);
 }
@@ -96,7 +96,7 @@ fn rows_are_parsed_once_and_lists_parse_nothing() {
         let uid = ProbeUid(number.try_into().unwrap());
         Record { uid, ..Record::new(name, spec, text, SystemTime::UNIX_EPOCH) }
     });
-    let registry: Registry = test_recalled(&checker, records.collect()).into_iter().collect();
+    let registry: Registry = samples::recalled(&checker, records.collect()).into_iter().collect();
     assert_eq!(checker.texts_parsed(), MANY, "by a start");
     let page = registry.page(None, 1000, |_| true);
     let listed: Vec<_> = page.iter().map(|probe| probe_message(&checker, probe)).collect();

@@ -27,7 +27,7 @@ fn metadata<'a>(told: &'a RpcError, key: &str) -> Option<&'a str> {
 
 fn of_text(text: &str, features: &Features) -> RpcError {
     let diagnostics = parse(text, features).unwrap_err();
-    told(Error::definition(text, &diagnostics).into())
+    told(of(Error::definition(text, &diagnostics)))
 }
 
 #[test]
@@ -52,7 +52,7 @@ fn a_name_that_is_taken_says_by_whom_and_what_the_kernel_says() {
     for (ours, reason) in [(true, "PROBE_EXISTS"), (false, "FOREIGN_EVENT_EXISTS")] {
         let problem = Diagnostic::error(definition::Code::SameProbe, Span::new(0, 5), "taken");
         let taken = Taken { name: ProbeName::new("g", "e").unwrap(), ours, problem };
-        let refused = told(Error::taken("p:g/e f", &taken).into());
+        let refused = told(of(Error::taken("p:g/e f", &taken)));
         assert_eq!((refused.code, refused.reason.as_str()), (Code::AlreadyExists, reason));
         assert_eq!(metadata(&refused, "rule"), Some("SAME_PROBE"));
         assert_eq!((metadata(&refused, "errno"), metadata(&refused, "by")), (Some("17"), Some("kernel")));
@@ -71,12 +71,12 @@ fn every_status_has_a_reason() {
         (Error::stopping(), Code::Unavailable, "STOPPING"),
     ];
     for (error, code, reason) in errors {
-        let told = told(error.into());
+        let told = told(of(error));
         assert_eq!((told.code, told.reason.as_str()), (code, reason), "{told:?}");
         assert!(!told.message.is_empty() && !told.message.ends_with('.'), "{told:?}");
     }
     assert_eq!(
-        metadata(&told(start::ended(FeedError::Overflowed { sequence: 7 }).into()), "sequence"),
+        metadata(&told(of(start::ended(FeedError::Overflowed { sequence: 7 }))), "sequence"),
         Some("7")
     );
 }
@@ -97,11 +97,11 @@ fn a_refused_definition_is_about_its_field() {
         span: Span::new(8, 18),
         step: Step::REGISTRATION,
     };
-    let place = told(Error::place("p:g/e vfs_read+3 %di", &refusal, &[]).into());
+    let place = told(of(Error::place("p:g/e vfs_read+3 %di", &refusal, &[])));
     for (refused, reason) in [(mistake, "NO_PLACE"), (place, "BAD_INSN_BNDRY")] {
         assert_eq!((refused.reason.as_str(), refused.fields[0].field.as_str()), (reason, "definition"));
     }
-    assert!(told(Error::stopping().into()).fields.is_empty());
+    assert!(told(of(Error::stopping())).fields.is_empty());
 }
 
 fn finding(message: &str, span: Range<usize>) -> v1::Diagnostic {

@@ -64,7 +64,8 @@ ListProbesResponse: *next_page_token\n\
 MeaningChange: *offered_definition\n\
 MeaningDifference: code *argument *message *before *after\n\
 MemberDescription: name path c_type fetch_type\n\
-NamedValue: *name\n\
+NamedValue: *name text\n\
+NumberName: name\n\
 ParameterDescription: name c_type argument fetch_type\n\
 PlannedStep: *event *command\n\
 Probe: *name *definition *kernel_definition *filter *state_reason *etag *location *labels *state_hint *description *owner *declared_by *state_message *creator\n\

@@ -102,7 +102,7 @@ impl Case {
 enum Told {
     /// The services decide what these requests tell.
     Here(Vec<Bytes>),
-    /// The control thread decides about the object: `server/src/control/aggregation/access.rs` and the guest theme
+    /// The control thread decides about the object: `server/control/src/aggregation/access.rs` and the guest theme
     /// `roles` have tests of that. Here a role without the verb is refused.
     Control,
     /// Only who administers the daemon, or nothing about objects.

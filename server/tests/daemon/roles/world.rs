@@ -3,8 +3,8 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use kprobed::control::{Footprint, Probe, ProbeState, Trouble};
-use kprobed::store::{ProbeSpec, Record};
+use kprobed_control::store::{ProbeSpec, Record};
+use kprobed_control::{Footprint, Probe, ProbeState, Trouble};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Labels, Metadata, ProbeUid};
 use kprobed_rights::{Read, Reads};

@@ -37,6 +37,8 @@ async fn a_stream_begins_with_what_its_filter_means() {
         ("large == 5", "large == 5", true),
         ("large == 5 && host == \"here\"", "large == 5", true),
         ("large == 5 || tgid == 3", "", false),
+        // The name at the hit, and not the one that is known later.
+        ("comm ~ \"ssh*\" && tgid == 3", "COMM ~ \"ssh*\"", false),
     ] {
         let filters = of_filter(filter).await;
         let [found] = filters.as_slice() else { panic!("{filters:?}") };

@@ -5,14 +5,15 @@
 //! `gather` run the steps.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use std::collections::HashSet;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use super::columns::{ADDRESS_BYTES, Columns};
 use super::companion::{self, Role};
+use super::declared;
 use super::dynamic::Guard;
 use super::gather::WINDOW_BYTES;
-use super::{Base, FieldKind, FieldSchema, Schema};
+use super::{Base, FieldKind, FieldSchema, Notation, Schema};
 use kprobed_host::tracefs::format::{Field, Format, Presentation, Shape};
 
 /// Largest size of a record: descriptors have 16 bits for an offset.
@@ -27,6 +28,8 @@ pub struct CompileOptions {
     pub unproven: HashSet<String>,
     /// Fields with addresses that are shown as symbol names.
     pub named: HashSet<String>,
+    /// How people write the numbers of fields. Of the fields of a tracepoint their declarations say more.
+    pub notations: HashMap<String, Notation>,
     /// All arguments of the definition by name, if it also has `$arg*`: every other field is a
     /// parameter, and cannot fault.
     pub besides_parameters: Option<HashSet<String>>,
@@ -162,7 +165,7 @@ impl CompiledFormat {
             let name = || field.name.clone();
             match companion::role(&field.name) {
                 Role::User => {
-                    fields.push(schema_of(field, of_probe, options)?);
+                    fields.push(schema_of(field, &format.name, of_probe, options)?);
                     let action = action_of(field, of_probe, next_at, options);
                     steps.push(Step { at: field.offset, action, guards: Vec::new() });
                 }
@@ -263,9 +266,16 @@ fn next_descriptors(fields: &[Field]) -> Vec<Option<usize>> {
     all
 }
 
-fn schema_of(field: &Field, of_probe: bool, options: &CompileOptions) -> Result<FieldSchema, CompileError> {
+fn schema_of(
+    field: &Field,
+    event: &str,
+    of_probe: bool,
+    options: &CompileOptions,
+) -> Result<FieldSchema, CompileError> {
     let name = field.name.clone();
+    let is_lower_half = !of_probe && declared::is_lower_half(field);
     let (kind, count) = match field.shape {
+        _ if is_lower_half => (FieldKind::Signed { bytes: 4 }, None),
         _ if is_named(field, options) => (FieldKind::SymbolName, None),
         Shape::Array { count: 0, .. } => return Err(CompileError::OpenArray { name }),
         Shape::Array { .. } if field.is_text() => (FieldKind::String, None),
@@ -277,6 +287,7 @@ fn schema_of(field: &Field, of_probe: bool, options: &CompileOptions) -> Result<
     let base = match (kind, field.presentation) {
         (FieldKind::Char | FieldKind::Symbol | FieldKind::String | FieldKind::SymbolName, _) => None,
         (_, Presentation::Hex) => Some(Base::Hex),
+        _ if !of_probe && declared::is_pointer(field) => Some(Base::Hex),
         _ => Some(Base::Decimal),
     };
     let array_len = match count.map(u32::try_from) {
@@ -285,7 +296,12 @@ fn schema_of(field: &Field, of_probe: bool, options: &CompileOptions) -> Result<
         Some(Err(_)) => return Err(CompileError::Outside { name }),
     };
     let fault_detected = kind == FieldKind::String || !of_probe || options.is_infallible(&name);
-    Ok(FieldSchema { name, kind, base, array_len, fault_detected })
+    let notation = match options.notations.get(&name) {
+        Some(notation) => notation.clone(),
+        None if of_probe => Notation::Number,
+        None => declared::notation(field, event),
+    };
+    Ok(FieldSchema { name, kind, base, array_len, fault_detected, notation, is_lower_half })
 }
 
 fn number(field: &Field, size: usize) -> Result<FieldKind, CompileError> {
@@ -313,6 +329,7 @@ fn action_of(field: &Field, of_probe: bool, next_at: Option<usize>, options: &Co
     let is_text = field.is_text();
     match field.shape {
         _ if is_named(field, options) => Action::Address,
+        Shape::Scalar { .. } if !of_probe && declared::is_lower_half(field) => Action::Copy { bytes: 4 },
         Shape::Array { .. } if is_text => Action::Characters { bytes: field.size },
         Shape::Scalar { .. } | Shape::Array { .. } => Action::Copy { bytes: field.size },
         Shape::DataLoc if of_probe => Action::Argument { next_at },

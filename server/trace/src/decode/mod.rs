@@ -15,6 +15,7 @@ mod columns;
 mod companion;
 mod compiled;
 mod context;
+mod declared;
 mod dynamic;
 mod gather;
 mod packed;
@@ -28,7 +29,7 @@ pub use companion::{COMPANION_ARRAY_END_SUFFIX, COMPANION_END, COMPANION_GUARD_P
 pub use compiled::{CompileError, CompileOptions, CompiledFormat};
 pub use context::Context;
 pub use gather::{WINDOW_BYTES, Window};
-pub use kprobed_filter::{Base, FieldKind, FieldSchema, Schema};
+pub use kprobed_filter::{Base, FieldKind, FieldSchema, Notation, Schema};
 pub use packed::Packed;
 pub use row::DecodeError;
 pub use table::FormatTable;

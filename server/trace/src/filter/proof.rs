@@ -1,23 +1,28 @@
-//! Proofs for the filters of the kernel that fields of a probe were read.
+//! Filters for the kernel: of what it records, and with proofs that fields were read.
 //!
-//! Owns them. The descriptor of a guard that shows a fault, or of a text whose pointer could not be read, keeps its
-//! preset: it covers everything up to the end of the record, which is the text of the last argument
-//! ([`guard::END_TEXT`]). The descriptor of a text that could not be read has the length 0, with which the pattern `*`
-//! never matches: the kernel compares the end of a text only within its length
+//! Owns the proofs. The descriptor of a guard that shows a fault, or of a text whose pointer could not be read, keeps
+//! its preset: it covers everything up to the end of the record, which is the text of the last argument
+//! ([`guard::END_TEXT`]). The descriptor of a text that could not be read has the length 0, with which the pattern
+//! `*` never matches: the kernel compares the end of a text only within its length
 //! (kernel/trace/trace_events_filter.c: `regex_match_end`). The decoder finds the same in a record
 //! ([`crate::decode`]). Never decides what is filtered.
 
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 use super::Filter;
-use crate::decode::{COMPANION_END, COMPANION_GUARD_PREFIX};
+use crate::decode::{COMPANION_END, COMPANION_GUARD_PREFIX, Schema};
 use kprobed_host::tracefs::format::{Format, Shape};
 use kprobed_lang::definition::guard;
 
 /// What holds if and only if a field was read, by the name of the field. Fields that are always read have none, and
 /// neither have those of which nothing shows it.
 #[derive(Clone, Debug, Default)]
-pub struct Proofs(BTreeMap<String, Filter>);
+pub struct Proofs {
+    proofs: BTreeMap<String, Filter>,
+    /// The fields as they are shown. Absent if that is not known.
+    schema: Option<Arc<Schema>>,
+}
 
 impl Proofs {
     /// The proofs for an event as the kernel describes it. Only probes have any.
@@ -43,13 +48,19 @@ impl Proofs {
             Some((name.to_owned(), Filter::parse(&text).ok()?))
         };
         let all = own.enumerate().map(|(index, field)| (index, field.name.as_str(), field.shape));
-        Self(all.filter_map(proof).collect())
+        Self { proofs: all.filter_map(proof).collect(), schema: None }
+    }
+
+    /// With what is shown of the fields, which filters are about.
+    #[must_use]
+    pub fn of_shown(self, schema: Option<&Arc<Schema>>) -> Self {
+        Self { schema: schema.cloned(), ..self }
     }
 
     /// What holds if and only if all of these fields were read. Absent if they need no proof.
     pub fn of_fields<'a, I: IntoIterator<Item = &'a str>>(&self, names: I) -> Option<String> {
         let mut proofs: Vec<_> =
-            names.into_iter().filter_map(|name| self.0.get(name)).map(ToString::to_string).collect();
+            names.into_iter().filter_map(|name| self.proofs.get(name)).map(ToString::to_string).collect();
         proofs.dedup();
         (!proofs.is_empty()).then(|| proofs.join(" && "))
     }
@@ -58,14 +69,16 @@ impl Proofs {
     pub fn certain(&self, filter: &str) -> String {
         self.with(
             filter,
-            |parsed| parsed.certain(&|name| self.0.get(name).cloned()),
+            |parsed| parsed.certain(&|name| self.proofs.get(name).cloned()),
             |all| format!("({filter}) && {all}"),
         )
     }
 
     /// What was written, of a filter with proofs as the kernel has it. Any other filter stays as it is.
     pub fn written(&self, kernel: &str) -> String {
-        let written = Filter::parse(kernel).ok().and_then(|filter| filter.without(self.0.values()));
+        let written = Filter::parse(kernel).ok().and_then(|filter| filter.without(self.proofs.values()));
+        // What is turned round for the kernel is turned back in the same way.
+        let written = written.map(|filter| self.recorded(&filter).unwrap_or(filter));
         let written = written.map(|filter| filter.to_string()).filter(|text| self.certain(text) == kernel);
         written.unwrap_or_else(|| kernel.to_owned())
     }
@@ -74,7 +87,7 @@ impl Proofs {
     pub fn possible(&self, filter: &str) -> String {
         self.with(
             filter,
-            |parsed| parsed.possible(&|name| self.0.get(name).cloned()),
+            |parsed| parsed.possible(&|name| self.proofs.get(name).cloned()),
             |all| format!("{filter} || !({all})"),
         )
     }
@@ -90,15 +103,27 @@ impl Proofs {
         let mut is_concerned = false;
         match Filter::parse(filter) {
             Ok(known) => {
-                known.fields(&mut |name, _span| is_concerned |= self.0.contains_key(name));
+                let recorded = self.recorded(&known);
+                is_concerned |= recorded.is_some();
+                let known = recorded.unwrap_or(known);
+                known.fields(&mut |name, _span| is_concerned |= self.proofs.contains_key(name));
                 if is_concerned { parsed(&known).to_string() } else { filter.to_owned() }
             }
             Err(_) if filter.trim().is_empty() => filter.to_owned(),
-            Err(_) => match self.of_fields(self.0.keys().map(String::as_str)) {
+            Err(_) => match self.of_fields(self.proofs.keys().map(String::as_str)) {
                 Some(all) => unparsed(&all),
                 None => filter.to_owned(),
             },
         }
+    }
+}
+
+impl Proofs {
+    /// The filter over what the kernel records, if it is another one. What only the daemon can compare stays: it was
+    /// refused before.
+    fn recorded(&self, filter: &Filter) -> Option<Filter> {
+        let unknown = Schema { fields: Vec::new(), is_return: false };
+        filter.for_kernel(self.schema.as_deref().unwrap_or(&unknown)).ok().flatten()
     }
 }
 
@@ -150,6 +175,37 @@ mod tests {
         assert_eq!(proofs.written("mode == 0"), "mode == 0", "another program wrote it");
         // Only the kernel could read this one.
         assert_eq!(proofs.certain("mode =="), format!("(mode ==) && {mode} && {path}"));
+    }
+
+    /// What the kernel has is shown as it was written.
+    #[test]
+    fn numbers_are_compared_as_they_are_shown() {
+        use crate::decode::{FieldKind, FieldSchema, Notation};
+        let field = |name: &str, notation| FieldSchema {
+            name: name.to_owned(),
+            kind: FieldKind::Unsigned { bytes: 2 },
+            base: None,
+            array_len: None,
+            fault_detected: true,
+            notation,
+            is_lower_half: false,
+        };
+        let fields = vec![field("port", Notation::NetworkOrder), field("mode", Notation::Octal)];
+        let schema = Arc::new(Schema { fields, is_return: false });
+        let format = format(&[
+            "unsigned long __probe_ip",
+            "u16 port",
+            "u16 mode",
+            "__data_loc char[] __kpd_g0",
+            "__data_loc char[] __kpd_end",
+        ]);
+        let proofs = Proofs::of(&format).of_shown(Some(&schema));
+        let port = "!__kpd_g0 ~ \"*\u{1}\"";
+        assert_eq!(proofs.certain("port == 443"), format!("port == 47873 && {port}"));
+        assert_eq!(proofs.certain("mode == 0644"), "mode == 0644");
+        for written in ["port == 443", "port != 443 && mode == 0644"] {
+            assert_eq!(proofs.written(&proofs.certain(written)), written);
+        }
     }
 
     #[test]

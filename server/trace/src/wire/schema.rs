@@ -52,6 +52,7 @@ fn field_message(field: &FieldSchema) -> v1::EventField {
         Some(Base::Decimal) => v1::FieldBase::Decimal,
         None => v1::FieldBase::Unspecified,
     };
+    let (notation, names) = kprobed_event::notation_message(&field.notation);
     v1::EventField {
         name: field.name.clone(),
         r#type: kind.into(),
@@ -59,6 +60,8 @@ fn field_message(field: &FieldSchema) -> v1::EventField {
         base: base.into(),
         array_length: field.array_len.unwrap_or(0),
         fault_detected: field.fault_detected,
+        notation: notation.into(),
+        names,
     }
 }
 
@@ -93,5 +96,8 @@ fn field_from_message(field: &v1::EventField) -> Result<FieldSchema, SchemaError
         base,
         array_len: Some(field.array_length).filter(|length| *length != 0),
         fault_detected: field.fault_detected,
+        notation: kprobed_event::notation(field),
+        // Only the kernel's filters have more of it.
+        is_lower_half: false,
     })
 }

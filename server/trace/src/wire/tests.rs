@@ -7,13 +7,23 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::decode::{Base, ColumnParts, Columns, ColumnsParts, FieldKind, FieldSchema, Schema, Value};
+use crate::decode::{
+    Base, ColumnParts, Columns, ColumnsParts, FieldKind, FieldSchema, Notation, Schema, Value,
+};
 use kprobed_host::kernel::ClockMapping;
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
 fn field(name: &str, kind: FieldKind, array_len: Option<u32>) -> FieldSchema {
     let base = matches!(kind, FieldKind::Unsigned { .. }).then_some(Base::Hex);
-    FieldSchema { name: name.to_owned(), kind, base, array_len, fault_detected: true }
+    FieldSchema {
+        name: name.to_owned(),
+        kind,
+        base,
+        array_len,
+        fault_detected: true,
+        notation: Notation::Number,
+        is_lower_half: false,
+    }
 }
 
 fn schema() -> Arc<Schema> {
@@ -295,6 +305,18 @@ fn schemas_are_read_again() {
     let message = schema_message(3, &name, ProbeUid(5), &schema(), None);
     assert_eq!((message.schema_id, message.probe.as_str(), message.probe_uid), (3, "g/e", 5));
     assert_eq!(schema_from_message(&message).unwrap(), *schema());
+}
+
+/// In the history as on the wire.
+#[test]
+fn notations_are_read_again() {
+    let mut schema = Schema::clone(&schema());
+    schema.fields[0].notation = Notation::Errno;
+    schema.fields[1].notation = Notation::NetworkOrder;
+    let name = ProbeName::new("g", "e").unwrap();
+    let message = schema_message(3, &name, ProbeUid(5), &schema, None);
+    assert_eq!(message.fields[0].notation(), v1::FieldNotation::Errno);
+    assert_eq!(schema_from_message(&message).unwrap(), schema);
 }
 
 #[test]

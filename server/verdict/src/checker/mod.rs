@@ -7,8 +7,11 @@ mod change;
 mod error;
 #[cfg(test)]
 mod hint_tests;
+mod known;
 mod names;
 mod outcome;
+#[cfg(test)]
+mod short_tests;
 mod target;
 #[cfg(test)]
 mod tests;
@@ -21,18 +24,18 @@ pub use outcome::{Against, CheckOutcome};
 pub use target::Target;
 pub use text::DefinitionText;
 
-use std::cell::RefCell;
 use std::collections::HashSet;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
-use std::sync::{Arc, Weak};
 
-use self::text::{Asked, Read};
+use self::known::KnownKernel;
+use self::text::Read;
 use crate::validate::{self, functions, typed};
 use kprobed_host::kernel::{FactsCache, KernelFacts, Livepatches, RecentFacts};
 use kprobed_lang::definition::explain::{Explanation, explain};
 use kprobed_lang::definition::{
-    Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Name, Parameters, ProbeDefinition,
-    ProbeKind, Reading, Step, guard, merged, parse_any_knowing,
+    Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Name, ProbeDefinition, ProbeKind,
+    Reading, Step, guard, merged, parse_any_knowing,
 };
 use kprobed_lang::model::ProbeName;
 
@@ -204,14 +207,13 @@ impl Checker {
             return Err(CheckError::NoKprobeEvents);
         }
         let (dialect, kept) = (reading.dialect, text.pinned(&reading));
+        let texts = |kept| Texts { dialect, written: Arc::clone(text), kept };
         let draft = || reading.draft.clone().filter(|_| dialect != Dialect::Prototype);
         match as_probe(&reading, text.as_str()) {
-            Ok(written) => self.judge(written, Vec::new(), (dialect, kept), facts.get()?),
+            Ok(written) => self.judge(written, Vec::new(), texts(kept), facts.get()?),
             // If the facts cannot be read, the text stays refused.
             Err(CheckError::Definition { text: refused, diagnostics }) => match (draft(), facts.get()) {
-                (Some(draft), Ok(facts)) => {
-                    self.judge(draft, diagnostics, (dialect, Arc::clone(text)), facts)
-                }
+                (Some(draft), Ok(facts)) => self.judge(draft, diagnostics, texts(Arc::clone(text)), facts),
                 _ => Err(CheckError::Definition { text: refused, diagnostics }),
             },
             Err(unread) => Err(unread),
@@ -224,7 +226,7 @@ impl Checker {
         &self,
         written: ProbeDefinition,
         mut unread: Vec<Diagnostic>,
-        (dialect, text): (Dialect, Arc<DefinitionText>),
+        Texts { dialect, written: text, kept }: Texts,
         facts: Arc<KernelFacts>,
     ) -> Result<CheckOutcome, CheckError> {
         typed::advise(&mut unread, &written, text.as_str(), &facts);
@@ -262,14 +264,23 @@ impl Checker {
             definition.warnings.extend(typed::doubts(&written, &report, &facts));
         }
         definition.warnings.extend(guard::warnings(&definition, &self.features));
-        let mut outcome =
-            CheckOutcome { definition, written, notes, dialect, text, report, misplaced, unread, facts };
+        let mut outcome = CheckOutcome {
+            definition,
+            written,
+            notes,
+            dialect,
+            text: kept,
+            report,
+            misplaced,
+            unread,
+            facts,
+        };
         if outcome.waits_in_vain() {
             let waiting = outcome.waiting();
             outcome.definition.warnings.extend(waiting);
         }
         let warnings = std::mem::take(&mut outcome.definition.warnings);
-        outcome.definition.warnings = merged(warnings, outcome.text.as_str());
+        outcome.definition.warnings = merged(warnings, text.as_str());
         Ok(outcome)
     }
 
@@ -290,18 +301,18 @@ impl Checker {
     }
 
     fn read(&self, text: &str) -> Reading {
-        self.read_with(text, &FunctionTypes::new(&self.facts))
+        self.read_with(text, &KnownKernel::new(&self.facts, &self.features))
     }
 
-    fn read_with(&self, text: &str, types: &FunctionTypes<'_>) -> Reading {
+    fn read_with(&self, text: &str, known: &KnownKernel<'_>) -> Reading {
         self.parsed.fetch_add(1, Ordering::Relaxed);
-        parse_any_knowing(text, &self.features, types)
+        parse_any_knowing(text, &self.features, known)
     }
 
     fn read_and_keep(&self, text: &DefinitionText) -> Arc<Reading> {
-        let types = FunctionTypes::new(&self.facts);
-        let reading = Arc::new(self.read_with(text.as_str(), &types));
-        text.keep(Read { reading: Arc::clone(&reading), asked: types.asked.into_inner() });
+        let known = KnownKernel::new(&self.facts, &self.features);
+        let reading = Arc::new(self.read_with(text.as_str(), &known));
+        text.keep(Read { reading: Arc::clone(&reading), asked: known.into_asked() });
         reading
     }
 
@@ -389,32 +400,11 @@ pub fn named(
     Ok(definition)
 }
 
-/// BTF types of functions, looked up when a definition needs them.
-struct FunctionTypes<'a> {
-    facts: &'a FactsCache,
-    asked: RefCell<Asked>,
-}
-
-impl<'a> FunctionTypes<'a> {
-    fn new(facts: &'a FactsCache) -> Self {
-        Self { facts, asked: RefCell::new(Asked::Nothing) }
-    }
-
-    fn facts(&self) -> Option<Arc<KernelFacts>> {
-        let facts = self.facts.current().ok();
-        self.asked.replace(Asked::Facts(facts.as_ref().map_or_else(Weak::new, Arc::downgrade)));
-        facts
-    }
-}
-
-impl Parameters for FunctionTypes<'_> {
-    fn has(&self, module: Option<&str>, function: &str, name: &str) -> Option<bool> {
-        typed::has_parameter(&*self.facts()?, module, function, name)
-    }
-
-    fn found_by_kernel(&self, module: Option<&str>, function: &str) -> Option<bool> {
-        typed::kernel_finds_parameters(&*self.facts()?, module, function)
-    }
+/// A text that is judged, and what is stored of it.
+struct Texts {
+    dialect: Dialect,
+    written: Arc<DefinitionText>,
+    kept: Arc<DefinitionText>,
 }
 
 /// What a definition would become.

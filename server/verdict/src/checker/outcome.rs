@@ -3,8 +3,10 @@
 //! Owns how the findings of parser, types, rules and names are ordered. Never computes a finding
 //! itself.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
+use kprobed_filter::Notation;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_lang::definition::{Code, Diagnostic, Dialect, Place, ProbeDefinition, RefusedBy, Step};
 use kprobed_lang::model::ProbeName;
@@ -133,6 +135,11 @@ impl CheckOutcome {
     /// Its meaning on this kernel.
     pub fn meaning(&self) -> Meaning {
         meaning::capture(&self.subject())
+    }
+
+    /// How people write the numbers that it records, by the name of the field.
+    pub fn notations(&self) -> HashMap<String, Notation> {
+        meaning::notations(&self.subject())
     }
 
     /// The definition that records on this kernel what `before` says the original did: see

@@ -1,8 +1,8 @@
 //! The text of a definition, with the syntax tree that was read from it.
 //!
 //! Owns the rule for when a kept tree is still valid. The parser asks for the parameters of a
-//! function in two cases only: for `$argN` on kernels that name such arguments after parameters,
-//! and for the words of 2009. A tree for which it asked is valid as long as the facts of the kernel
+//! function in three cases only: for `$argN` on kernels that name such arguments after parameters,
+//! for the words of 2009, and for short forms. A tree for which it asked is valid as long as the facts of the kernel
 //! stay the same; every other tree stays valid. Never parses: [`super::Checker`] does, and counts
 //! it.
 
@@ -66,6 +66,10 @@ impl DefinitionText {
         let pinned = reading.pinned(&self.text);
         if pinned == self.text {
             return Arc::clone(self);
+        }
+        // The places in the tree of a short form are those of another text.
+        if reading.expansion.is_some() {
+            return Arc::new(Self::new(pinned));
         }
         // Only a comment was added, which asks for the dialect that was parsed.
         Arc::new(Self { text: pinned, read: Mutex::new(self.last()) })

@@ -197,7 +197,7 @@ fn part(around: &Around<'_>, argument: &Argument, path: Option<&str>) -> Part {
 }
 
 /// The origin of a value, and its type if that is known.
-fn origin(around: &Around<'_>, root: &Root) -> (Origin, Option<TypeId>) {
+pub(super) fn origin(around: &Around<'_>, root: &Root) -> (Origin, Option<TypeId>) {
     let unknown = |why: String| (Origin::Unknown { why }, None);
     match (root, around.at()) {
         (Root::Fixed, _) => (Origin::Fixed, None),
@@ -256,7 +256,7 @@ pub(super) struct Behind<'a, 'f> {
 impl Behind<'_, '_> {
     /// Describes a read of memory, and continues from there. `name` is the path of members that was
     /// written for it.
-    fn read(&mut self, read: &chain::MemoryRead, name: Option<&str>) -> Read {
+    pub(super) fn read(&mut self, read: &chain::MemoryRead, name: Option<&str>) -> Read {
         let ty = self.ty.take();
         let unknown = |why: &str| Read::Unknown { why: why.to_owned() };
         let (Some(signature), Some(ty)) = (&self.around.signature, ty) else {

@@ -37,6 +37,9 @@ pub enum DifferenceKind {
 }
 
 impl DifferenceKind {
+    /// Every kind.
+    pub const ALL: &[Self] = &[Self::Place, Self::Prototype, Self::Layout, Self::Code, Self::Unknown];
+
     /// Reason code for programs.
     pub const fn code(self) -> &'static str {
         match self {

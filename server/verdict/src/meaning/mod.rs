@@ -27,6 +27,7 @@ mod chain;
 mod code;
 mod compare;
 mod layout;
+mod notation;
 mod port;
 #[cfg(test)]
 mod tests;
@@ -36,6 +37,7 @@ pub use capture::{Subject, capture};
 pub use code::{Code, Line};
 pub use compare::{Difference, DifferenceKind, compare, means_the_same_elsewhere};
 pub use layout::Slot;
+pub use notation::notations;
 pub use port::port;
 
 use serde::{Deserialize, Serialize};

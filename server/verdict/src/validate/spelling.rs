@@ -5,7 +5,7 @@
 
 use super::rules;
 use super::typed::system_call;
-use kprobed_host::kernel::{KernelFacts, Symbol};
+use kprobed_host::kernel::{KernelFacts, Symbol, nearest_name};
 
 /// Functions that were renamed and are still widely known by their old names.
 const RENAMED: [(&str, &str); 3] =
@@ -29,10 +29,21 @@ pub fn suggestion(name: &str, module: Option<&str>, facts: &KernelFacts) -> Stri
     if let Some(hint) = changed_by_compiler(name, module, facts) {
         return hint;
     }
-    match facts.symbols.similar_code_names(name).into_iter().find_map(here) {
-        Some(candidate) => format!("did you mean `{candidate}`?"),
-        None => ELSEWHERE.to_owned(),
+    let event = module.is_none().then(|| similar_event(name, facts)).flatten();
+    match (facts.symbols.similar_code_names(name).into_iter().find_map(here), event) {
+        (Some(function), Some(event)) => format!("did you mean `{function}`, or the event `{event}`?"),
+        (Some(meant), None) | (None, Some(meant)) => format!("did you mean `{meant}`?"),
+        (None, None) => ELSEWHERE.to_owned(),
     }
+}
+
+/// The event of the host whose name a mistyped one may mean.
+fn similar_event(name: &str, facts: &KernelFacts) -> Option<String> {
+    let events = facts.recent_host_events();
+    let own_name = |event: &str| event.rsplit('/').next().unwrap_or_default().to_owned();
+    let names: Vec<_> = events.iter().map(|event| own_name(event)).collect();
+    let nearest = nearest_name(name, names.iter().map(String::as_str))?;
+    events.iter().zip(&names).find(|(_, own)| own.as_str() == nearest).map(|(event, _)| event.clone())
 }
 
 /// Names that a mistyped one may mean, the likeliest first.

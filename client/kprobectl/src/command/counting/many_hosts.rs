@@ -2,22 +2,25 @@
 //!
 //! A host that could not begin, or could not report its counts, is not part of the sums and is reported.
 
+use std::sync::Arc;
 use std::time::Duration;
 
 use kprobed_client::api::aggregation_key::Key;
 use kprobed_client::api::aggregation_spec::Aggregation as Kind;
 use kprobed_client::api::stream_aggregation_request::Source;
-use kprobed_client::api::{AggregationKey, AggregationSnapshot, ContextKey};
+use kprobed_client::api::{AggregationKey, AggregationSnapshot, AggregationSpec, ContextKey};
 use kprobed_client::fleet::{HostLedger, Operation as _, Outcome};
 use kprobed_client::{AggregationStream, Client, Error, add_marks, add_snapshots};
 use tokio::task::JoinSet;
 
+use super::probes::{CountedProbes, not_confirmed};
 use super::{Count, IDLE_INTERVAL};
-use crate::command::many_hosts::{HostRun, Problem, exit, remember};
+use crate::command::many_hosts::{HostRun, Problem, exit, is_confirmed, remember};
 use crate::command::open_file_limit::raise;
 use crate::command::stop_condition::{StopCondition, StopReason};
 use crate::command::{Exit, Failure};
 use crate::global::{Fleet, Global};
+use crate::lines::Lines;
 use crate::output::{CountPrinter, HostOutput, HostRecord, Output};
 
 /// A host that counts, until its stream is dropped.
@@ -25,6 +28,7 @@ struct CountingHost {
     record: HostRecord,
     client: Client,
     stream: AggregationStream,
+    probes: Arc<CountedProbes>,
 }
 
 impl Count {
@@ -68,20 +72,23 @@ impl Count {
         self.judge()?;
         let mut stop = StopCondition::new().map_err(Failure::signals)?;
         raise(fleet.hosts.len(), "name fewer hosts")?;
-        let spec = self.spec.clone();
-        let mut run = HostRun::start(global, fleet, output, false, move |client: Client, output| {
-            let source = Source::Spec(spec.clone());
+        let (spec, lines, hosts) = (self.spec.clone(), global.lines.clone(), fleet.hosts.len());
+        let is_confirmed = is_confirmed(global, fleet);
+        let mut run = HostRun::start(global, fleet, output, false, move |client: Client, mut output| {
+            let (spec, lines) = (spec.clone(), lines.clone());
             async move {
-                match client.stream_aggregation(source, IDLE_INTERVAL, false).await {
-                    Ok(stream) => Ok(((client, stream), output)),
-                    Err(error) => Err(Problem::new(&error.into(), output)),
+                match begin(&client, &lines, spec, is_confirmed, hosts, &mut output).await {
+                    Ok((stream, probes)) => Ok(((client, stream, probes), output)),
+                    Err(failure) => Err(Problem::new(&failure, output)),
                 }
             }
         });
         let (mut begun, mut records) = (Vec::new(), Vec::new());
         while let Some((record, answer)) = run.next(&mut stop).await {
             match answer {
-                Ok((client, stream)) => begun.push(CountingHost { record, client, stream }),
+                Ok((client, stream, probes)) => {
+                    begun.push(CountingHost { record, client, stream, probes: Arc::new(probes) });
+                }
                 Err(_missing) => records.push(record),
             }
         }
@@ -158,6 +165,25 @@ impl Count {
     }
 }
 
+/// Begins to count on one host.
+async fn begin(
+    client: &Client,
+    lines: &Lines,
+    mut spec: AggregationSpec,
+    is_confirmed: bool,
+    hosts: usize,
+    output: &mut Output,
+) -> Result<(AggregationStream, CountedProbes), Failure> {
+    if !is_confirmed
+        && let Some(refused) = not_confirmed(&CountedProbes::undefined(client, &spec).await?, hosts)
+    {
+        return Err(refused);
+    }
+    let probes = CountedProbes::define(client, lines, &mut spec, output).await?;
+    let stream = client.stream_aggregation(Source::Spec(spec), IDLE_INTERVAL, false).await?;
+    Ok((stream, probes))
+}
+
 /// Stops counting everywhere, and gathers what was counted until then, or why that is missing. After a signal it waits
 /// for no host: their daemons stop counting when the streams end.
 async fn end(
@@ -168,8 +194,11 @@ async fn end(
     let mut tasks = JoinSet::new();
     for (number, host) in begun.iter().enumerate() {
         let (client, name) = (host.client.clone(), host.stream.aggregation().name.clone());
+        let probes = Arc::clone(&host.probes);
         tasks.spawn(async move {
             let last = tokio::time::timeout(deadline, client.delete_aggregation(&name)).await;
+            // If this fails, the daemon deletes them when the command has ended.
+            tokio::time::timeout(deadline, probes.delete()).await.ok();
             (number, last.unwrap_or(Err(Error::Timeout { limit: deadline, is_change: true })))
         });
     }

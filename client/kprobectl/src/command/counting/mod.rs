@@ -5,6 +5,7 @@
 
 mod count_key;
 mod many_hosts;
+mod probes;
 
 use std::time::Duration;
 
@@ -16,6 +17,8 @@ use kprobed_client::api::{AggregationKey, AggregationSnapshot, AggregationSpec, 
 use kprobed_client::{AggregationStream, Client};
 
 pub(super) use self::count_key::CountKey;
+use self::probes::CountedProbes;
+pub(super) use self::probes::is_probe;
 use super::connection::connect;
 use super::stop_condition::{StopCondition, StopReason};
 use super::{Exit, Failure};
@@ -112,6 +115,7 @@ fn no_column(name: &str, sums: &[String]) -> Failure {
 
 /// What to count, for how long, and how to show it.
 pub(super) struct Count {
+    /// With the probes as they were written.
     pub(super) spec: AggregationSpec,
     /// Of many hosts, the counts of each, and not their sums.
     pub(super) is_by_host: bool,
@@ -124,10 +128,11 @@ impl Count {
     /// `--keep`, leaves the aggregation running.
     pub(super) async fn run(self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         refuse_folded(self.view, Some(&self.spec))?;
+        probes::judge(&self.spec)?;
         if let Some(fleet) = &global.fleet {
             return self.run_on_many(global, fleet, output).await;
         }
-        let Self { spec, is_by_host, life, view } = self;
+        let Self { mut spec, is_by_host, life, view } = self;
         if is_by_host {
             let message = "`--by host` tells several hosts apart, and one daemon is asked".to_owned();
             let hint = "add `--hosts`; a field of that name is `host.exact`".to_owned();
@@ -137,6 +142,9 @@ impl Count {
         if let Some(name) = &life.keep {
             let made = async {
                 let client = connect(global).await?;
+                if let Some(refused) = probes::not_kept(&CountedProbes::undefined(&client, &spec).await?) {
+                    return Err(refused);
+                }
                 Ok::<_, Failure>(client.create_aggregation(name, spec, life.lease).await?)
             };
             let made = tokio::select! {
@@ -148,8 +156,13 @@ impl Count {
             output.aggregation_kept(&made)?;
             return Ok(Exit::Success);
         }
-        let client = tokio::select! {
-            client = connect(global) => client?,
+        let ready = async {
+            let client = connect(global).await?;
+            let probes = CountedProbes::define(&client, &global.lines, &mut spec, output).await?;
+            Ok::<_, Failure>((client, probes))
+        };
+        let (client, probes) = tokio::select! {
+            ready = ready => ready?,
             _ = stop.wait() => return Err(Failure::interrupted(None)),
         };
         let interval = life.readings.interval.unwrap_or(IDLE_INTERVAL);
@@ -162,6 +175,13 @@ impl Count {
         let reason = counting.follow(&mut printer, true).await.map_err(Failure::in_stream)?;
         let last = counting.end().await?;
         printer.last(&last)?;
+        let deleted = tokio::select! {
+            deleted = probes.delete() => deleted,
+            () = counting.stop.signal() => Ok(()),
+        };
+        if let Err(error) = deleted {
+            output.note(&format!("the daemon deletes the probes when this command has ended: {error}"));
+        }
         // Without a limit an interrupt is the regular end; with one, it is early.
         let early = reason == StopReason::Signal && life.duration.is_some();
         Ok(if early { Exit::Interrupted } else { Exit::Success })
@@ -205,7 +225,7 @@ impl Counting {
 
     /// Deletes the aggregation. The answer has the final counts, so that no event is missed after
     /// the last reading.
-    async fn end(mut self) -> Result<AggregationSnapshot, Failure> {
+    async fn end(&mut self) -> Result<AggregationSnapshot, Failure> {
         let name = self.stream.aggregation().name.clone();
         self.stop.begin(None);
         let last = tokio::select! {

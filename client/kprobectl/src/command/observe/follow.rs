@@ -13,7 +13,7 @@ use super::temporary_probes::{Deleted, Enabled, HostProbes};
 use crate::command::Failure;
 use crate::command::child::Child;
 use crate::command::stop_condition::{StopCondition, StopReason};
-use crate::output::EventPrinter;
+use crate::output::{EventPrinter, Recorded};
 
 /// How long the last events may take after the probes are deleted.
 const REST: Duration = Duration::from_secs(5);
@@ -87,7 +87,7 @@ impl Follow<'_> {
                         self.count(&name);
                     }
                     if let Some(probes) = self.probes.as_mut().filter(|_| is_live) {
-                        probes.enable(&name);
+                        probes.enable(&name, self.source.started(&name).cloned());
                     }
                     self.begin(stop, printer)?;
                 }
@@ -174,7 +174,11 @@ impl Follow<'_> {
         let Some(probes) = self.probes.take() else { return end };
         let mut end = end.inspect_err(|_| printer.summary.unread = Some(AN_ERROR.to_owned()))?;
         let recording = probes.names();
-        let mut deleting = probes.delete(&self.source.gone(), self.source.subscriber_id());
+        let is_one = matches!(self.source, Source::One(_));
+        let subscriber_id = |host: &str| self.source.started(host).map(|started| started.subscriber_id);
+        let gone = self.source.gone();
+        let mut deleting = probes.delete(&gone, subscriber_id, is_one);
+        let mut recorded = gone.is_empty().then(Recorded::default);
         let mut failed: Vec<(String, String)> = Vec::new();
         let mut is_shown = !matches!(end, End::Enough);
         let (mut patience, mut why) = (None, "the stream ended before them");
@@ -191,7 +195,11 @@ impl Follow<'_> {
                     break;
                 }
                 Some(deleted) = deleting.join_next() => {
-                    let Ok(Deleted { host, skipped, failure, last }) = deleted else { continue };
+                    let Ok(Deleted { host, skipped, failure, last, recorded: more }) = deleted else {
+                        recorded = None;
+                        continue;
+                    };
+                    recorded = recorded.zip(more).map(|(sum, more)| sum + more);
                     for runs in skipped {
                         printer.summary.skip(runs);
                     }
@@ -216,6 +224,9 @@ impl Follow<'_> {
                     }
                 }
             }
+        }
+        if deleting.is_empty() {
+            printer.summary.recorded = recorded;
         }
         if !matches!(end, End::Enough) {
             printer.summary.unread = self.source.unread(&recording, &failed, why, printer);

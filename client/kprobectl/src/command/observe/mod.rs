@@ -23,6 +23,7 @@ use self::cursor_file::CursorFile;
 pub(super) use self::options::{Conditions, OutputOptions, max_wait};
 use self::options::{Delivery, NatsArguments, Order, Selection, TimeRange};
 pub(super) use self::session::Session;
+pub(super) use self::temporary_probes::{NO_EVENT, TemporaryProbes};
 use super::{Exit, Failure};
 use crate::glob;
 use crate::global::Global;
@@ -69,10 +70,16 @@ evaluated by this command; a field that no probe has selects nothing. -l, --last
 limits of queues need a daemon, and so do `.function` and `common_*` other than `common_pid` and `common_cpu` in a filter. --ca, --cert and --key are for tls://.
 
 -p defines a probe that is deleted when the command ends, on all hosts, as `kprobectl trace` does; without a \
-PROBE-GLOB only its events are shown.
+PROBE-GLOB only its events are shown. It records no more than the filter of the command needs, as far as the kernel \
+can tell.
 
 If the daemon was started again, the output says when: what happened from the end of its run before until then may \
 not be recorded. JSON has an object of the type `epoch` there, with `start_time`.
+
+Numbers are shown as people write them, if the kernel's types say how: fd=-2 (ENOENT), how=1 (SHUT_WR), dport=443, dev=8:1, \
+mode=0644. JSON and YAML have the recorded numbers in `fields` and these texts in `names`. A filter compares with what is \
+shown: 'fd == -ENOENT', 'dport == 443', 'dev == \"8:1\"'. The address of a probe is shown if it is inside of a function or the \
+caller that a function returned to; -o wide shows all.
 
 A value followed by `(?)` is unproven: nothing shows that it was read, or that it is what its name says (`kprobectl \
 check` says why). JSON and YAML list such fields in `unproven`, and those that could not be read in `faults`.

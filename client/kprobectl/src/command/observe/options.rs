@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use jiff::Timestamp;
 use kprobed_client::api::{EventOrder, OverflowPolicy, Pace};
 use kprobed_client::event::StreamRequest;
-use kprobed_client::event::format::TextParts;
+use kprobed_client::event::format::{LocationForm, TextParts};
 #[cfg(feature = "nats")]
 use kprobed_client::nats::{NatsFilter, NatsFilterError};
 
@@ -121,7 +121,7 @@ pub(crate) struct OutputOptions {
     /// Format of times
     #[arg(long, value_name = "HOW", default_value = "wall")]
     time: TimeForm,
-    /// Show the date and the execution context too; the same as `-o wide`
+    /// Show the date, the execution context and the address of every entry too; the same as `-o wide`
     #[arg(long)]
     wide: bool,
 }
@@ -333,7 +333,11 @@ impl OutputOptions {
             parts: TextParts {
                 context: wide && has(&["context"]),
                 task: has(&["tid", "comm"]),
-                location: has(&["location"]),
+                location: match (has(&["location"]), wide || !self.fields.is_empty()) {
+                    (false, _) => LocationForm::Hidden,
+                    (true, false) => LocationForm::Telling,
+                    (true, true) => LocationForm::All,
+                },
             },
             quiet,
             host_width,

@@ -4,6 +4,8 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kprobed_client::Client;
+use kprobed_client::api::CreateProbeRequest;
 use kprobed_client::event::{ResumingStream, StreamRequest};
 use kprobed_client::fleet::{HostLedger, Outcome};
 use kprobed_client::merge::{HostAccount, HostState, MergeOptions, MergedStream};
@@ -16,6 +18,7 @@ use super::skipped_runs::{AllCounts, CountsBefore};
 use super::source::Source;
 use super::temporary_probes::{HostProbes, TemporaryProbes};
 use crate::command::connection::connect;
+use crate::command::definitions::definitions;
 use crate::command::many_hosts::{HostCommand, HostRun, OnHost, Problem, confirm, exit, remember};
 use crate::command::open_file_limit::raise;
 use crate::command::stop_condition::{StopCondition, StopReason};
@@ -81,6 +84,9 @@ impl Session {
         for field in &self.form.fields {
             self.request = self.request.field(field.clone());
         }
+        if self.quiet {
+            output.without_progress();
+        }
         let Some(fleet) = &global.fleet else {
             let mut stop = StopCondition::new().map_err(Failure::signals)?;
             // The daemon deletes probes that were already defined when their hold is dropped.
@@ -111,7 +117,11 @@ impl Session {
         let client = connect(global).await?;
         let mut probes = None;
         if !self.definitions.is_empty() {
-            let temporary = TemporaryProbes::define(&client, global, &self.definitions, output).await?;
+            let notes = (!self.quiet).then_some(&mut *output);
+            let definitions =
+                definitions(&client, &global.lines, &self.definitions, global.yes, notes).await?;
+            let temporary =
+                TemporaryProbes::define(&client, definitions, &CreateProbeRequest::default(), output).await?;
             request = temporary.select(request);
             let hosts = HashMap::from([(String::new(), Arc::new(temporary))]);
             probes = Some(HostProbes::new(hosts, output.keeping()));
@@ -173,12 +183,18 @@ impl Session {
             let merged = MergedStream::open(hosts, self.request.clone(), options);
             return Ok(Opened { before, ..Opened::hosts(merged, names, None) });
         }
-        let shared = Arc::new((global.clone(), self.definitions.clone()));
-        let mut run = HostRun::start(global, fleet, output, true, move |client, mut output| {
-            let shared = Arc::clone(&shared);
+        let (arguments, quiet, shared) = (self.definitions.clone(), self.quiet, global.clone());
+        let mut run = HostRun::start(global, fleet, output, true, move |client: Client, mut output| {
+            let (arguments, global) = (arguments.clone(), shared.clone());
             async move {
-                let (global, definitions) = &*shared;
-                match TemporaryProbes::define(&client, global, definitions, &mut output).await {
+                let made = async {
+                    let notes = (!quiet).then_some(&mut output);
+                    let definitions =
+                        definitions(&client, &global.lines, &arguments, global.yes, notes).await?;
+                    TemporaryProbes::define(&client, definitions, &CreateProbeRequest::default(), &mut output)
+                        .await
+                };
+                match made.await {
                     Ok(temporary) => Ok(((client, temporary), output)),
                     Err(failure) => Err(Problem::new(&failure, output)),
                 }

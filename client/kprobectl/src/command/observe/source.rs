@@ -6,6 +6,7 @@
 use std::collections::HashSet;
 
 use kprobed_client::Client;
+use kprobed_client::api::StreamStarted;
 use kprobed_client::event::format::Origin;
 use kprobed_client::event::{Batch, Interruption, ResumingItem, ResumingStream, StreamItem, TimeOrdered};
 use kprobed_client::fleet::{Operation as _, Outcome, names};
@@ -135,11 +136,11 @@ impl Source {
         Ok(())
     }
 
-    /// Identifies the stream of one daemon in its ledger.
-    pub(super) fn subscriber_id(&self) -> Option<u64> {
+    /// What a host said when its stream began; the only one has no name.
+    pub(super) fn started(&self, host: &str) -> Option<&StreamStarted> {
         match self {
-            Self::One(one) => one.stream.started().map(|started| started.subscriber_id),
-            Self::Many(_) => None,
+            Self::One(one) => one.stream.started(),
+            Self::Many(many) => many.merged.started(host),
         }
     }
 

@@ -9,17 +9,19 @@ use std::sync::Arc;
 
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::probe_outcome::Outcome;
-use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, Probe, UpdateProbeRequest};
+use kprobed_client::api::{
+    CreateProbeRequest, DeleteProbeRequest, DeletedProbe, Probe, StreamStarted, UpdateProbeRequest,
+};
 use kprobed_client::event::StreamRequest;
 use kprobed_client::{Client, Error, Hold};
 use tokio::task::JoinSet;
 use tonic::Code;
 
-use crate::command::by_source;
 use crate::command::changes::{self, RequestedChange, is_taken_back};
+use crate::command::definitions::definitions;
 use crate::command::{Exit, Failure};
 use crate::global::Global;
-use crate::output::{Output, SkippedRuns};
+use crate::output::{Output, Recorded, SkippedRuns};
 
 /// Temporary probes of a command.
 pub(in crate::command) struct TemporaryProbes {
@@ -29,47 +31,59 @@ pub(in crate::command) struct TemporaryProbes {
     probes: Vec<Probe>,
 }
 
+/// A filter of the kernel that no event passes. Hits are counted before it.
+pub(in crate::command) const NO_EVENT: &str = "common_pid < 0";
+
+/// Probes that one request defines: large enough that the daemon reads its lists seldom, and small enough that people
+/// see how far it is.
+const DEFINED_AT_ONCE: usize = 200;
+
 impl TemporaryProbes {
-    /// Shows the plan for these definitions.
+    /// Shows the plan for these arguments.
     pub(in crate::command) async fn plan(
         client: &Client,
         global: &Global,
-        definitions: &[String],
+        arguments: &[String],
         output: &mut Output,
     ) -> Result<Exit, Failure> {
-        let definitions = by_source::lines(client, global, definitions, output).await?;
-        let asked = definitions.iter().zip(1..).map(|(definition, number)| {
-            let place = if definitions.len() > 1 { format!("definition {number}") } else { String::new() };
-            let definition = line(definition);
+        let definitions = definitions(client, &global.lines, arguments, global.yes, Some(output)).await?;
+        let count = definitions.len();
+        let asked = definitions.into_iter().zip(1..).map(|(definition, number)| {
+            let place = if count > 1 { format!("definition {number}") } else { String::new() };
             RequestedChange::create(CreateProbeRequest { definition, ..Default::default() }, place)
         });
         changes::create(client, &asked.collect::<Vec<_>>(), true, output).await
     }
 
-    /// Defines all of them, disabled, or none.
-    pub(super) async fn define(
+    /// Defines all probes, or none: `form` says how, such as whether they are enabled. Of a command that ends before
+    /// all of them are there, the daemon deletes those that are.
+    pub(in crate::command) async fn define(
         client: &Client,
-        global: &Global,
-        definitions: &[String],
+        definitions: Vec<String>,
+        form: &CreateProbeRequest,
         output: &mut Output,
     ) -> Result<Self, Failure> {
-        let definitions = by_source::lines(client, global, definitions, output).await?;
-        if definitions.len() > Client::CHANGES_AT_ONCE {
-            let most = Client::CHANGES_AT_ONCE;
-            let message =
-                format!("one command can define {most} probes, and {} are given", definitions.len());
-            return Err(Failure::usage(message, None));
-        }
         let hold = client.hold().await?;
-        let create = |definition: &String| {
-            let (definition, lease) = (line(definition), Some(hold.lease()));
-            Change::Create(CreateProbeRequest { definition, lease, ..Default::default() })
-        };
-        let probes = all(client, definitions.iter().map(create).collect(), output).await?;
+        let progress = output.progress("defining probes", definitions.len());
+        let mut probes = Vec::with_capacity(definitions.len());
+        for part in definitions.chunks(DEFINED_AT_ONCE) {
+            let create = |definition: &String| {
+                let (definition, lease) = (definition.clone(), Some(hold.lease()));
+                Change::Create(CreateProbeRequest { definition, lease, ..form.clone() })
+            };
+            probes.extend(all(client, part.iter().map(create).collect(), output).await?);
+            progress.set(probes.len());
+        }
+        drop(progress);
         for probe in &probes {
             output.probe_warnings(probe);
         }
         Ok(Self { client: client.clone(), _hold: hold, probes })
+    }
+
+    /// As they were defined.
+    pub(in crate::command) fn probes(&self) -> &[Probe] {
+        &self.probes
     }
 
     /// The request for their events as well.
@@ -77,41 +91,79 @@ impl TemporaryProbes {
         self.probes.iter().fold(request, |request, probe| request.probe(probe.name.clone()))
     }
 
-    /// Enables all of them, or none.
-    async fn enable(&self, output: &mut Output) -> Result<(), Failure> {
-        let enable = |probe: &Probe| {
-            let request =
-                UpdateProbeRequest { name: probe.name.clone(), enabled: Some(true), ..Default::default() };
-            Change::Update(request)
+    /// Enables all of them, or none. Those that the filter of the stream concerns get what the kernel can do of it: it
+    /// then records no more than it must.
+    async fn enable(&self, started: Option<&StreamStarted>, output: &mut Output) -> Result<(), Failure> {
+        let filters = kernel_filters(started);
+        let probes = match self.enable_with(&filters, &mut output.keeping()).await {
+            // The kernel can refuse a filter for a reason that only it knows. The daemon filters in any case.
+            Err(_) if !filters.is_empty() => self.enable_with(&HashMap::new(), output).await?,
+            enabled => enabled?,
         };
-        let probes = all(&self.client, self.probes.iter().map(enable).collect(), output).await?;
         for probe in &probes {
             output.note_state(probe);
         }
         Ok(())
     }
 
+    async fn enable_with(
+        &self,
+        filters: &HashMap<&str, &str>,
+        output: &mut Output,
+    ) -> Result<Vec<Probe>, Failure> {
+        let enable = |probe: &Probe| {
+            let filter = filters.get(probe.name.as_str()).map(|&filter| filter.to_owned());
+            let name = probe.name.clone();
+            Change::Update(UpdateProbeRequest { name, enabled: Some(true), filter, ..Default::default() })
+        };
+        let mut enabled = Vec::with_capacity(self.probes.len());
+        for part in self.probes.chunks(Client::CHANGES_AT_ONCE) {
+            enabled.extend(all(&self.client, part.iter().map(enable).collect(), output).await?);
+        }
+        Ok(enabled)
+    }
+
     /// Deletes them. What they have recorded is in the daemon's queue for this command then, or was sent already.
-    /// Returns the runs that the kernel skipped.
+    /// Returns what the daemon said of each that was still there.
     ///
     /// # Errors
     /// When that cannot be done now. The daemon does it when this is dropped.
-    async fn delete(&self) -> Result<Vec<SkippedRuns>, Error> {
+    pub(in crate::command) async fn delete(&self) -> Result<Vec<(&Probe, DeletedProbe)>, Error> {
         let delete = |probe: &Probe| DeleteProbeRequest { name: probe.name.clone(), ..Default::default() };
-        let outcomes = self.client.delete_probes(self.probes.iter().map(delete).collect()).await?;
-        let mut skipped = Vec::new();
-        for (probe, outcome) in self.probes.iter().zip(outcomes) {
-            match outcome {
-                // Another client was faster.
-                Err(Error::Rpc(error)) if error.code == Code::NotFound => {}
-                Err(error) => return Err(error),
-                Ok(deleted) => {
-                    skipped.extend(deleted.profile.and_then(|last| SkippedRuns::of(probe, &last)));
+        let mut all = Vec::with_capacity(self.probes.len());
+        for part in self.probes.chunks(Client::CHANGES_AT_ONCE) {
+            let outcomes = self.client.delete_probes(part.iter().map(delete).collect()).await?;
+            for (probe, outcome) in part.iter().zip(outcomes) {
+                match outcome {
+                    // Another client was faster.
+                    Err(Error::Rpc(error)) if error.code == Code::NotFound => {}
+                    Err(error) => return Err(error),
+                    Ok(deleted) => all.push((probe, deleted)),
                 }
             }
         }
-        Ok(skipped)
+        Ok(all)
     }
+
+    /// Deletes them. Returns the runs that the kernel skipped.
+    async fn delete_and_count(&self) -> Result<Vec<SkippedRuns>, Error> {
+        let deleted = self.delete().await?;
+        let skipped = deleted.iter().filter_map(|(probe, deleted)| {
+            deleted.profile.as_ref().and_then(|last| SkippedRuns::of(probe, last))
+        });
+        Ok(skipped.collect())
+    }
+}
+
+/// What the kernel is to do of the filter of a stream, by probe. Of a probe that lacks a field of the filter, no event
+/// is selected.
+fn kernel_filters(started: Option<&StreamStarted>) -> HashMap<&str, &str> {
+    let filters = started.into_iter().flat_map(|started| &started.filters);
+    let pairs = filters.map(|found| match found.problem {
+        Some(_) => (found.probe.as_str(), NO_EVENT),
+        None => (found.probe.as_str(), found.kernel_filter.as_str()),
+    });
+    pairs.filter(|(_, filter)| !filter.is_empty()).collect()
 }
 
 /// Where the events of deleted probes end.
@@ -125,17 +177,38 @@ pub(super) enum Last {
 }
 
 impl Last {
-    /// Asks the daemon, after the deletion: for one subscriber, or for the time.
-    async fn read(client: &Client, subscriber_id: Option<u64>) -> Result<Self, Error> {
-        let Some(id) = subscriber_id else { return Ok(Self::Before(client.read_clock().await?.received_ns)) };
-        let ledger = client.ledger().await?;
-        let ours = ledger.subscribers.iter().find(|subscriber| subscriber.subscriber_id == id);
-        Ok(match ours {
-            Some(ours) => {
-                Self::Counted { events: ours.delivered + ours.queued, left_out: ours.dropped + ours.limited }
-            }
-            None => Self::Unknown("the daemon does not know this command any more".to_owned()),
-        })
+    /// Asks the daemon, after the deletion, where the events of a subscriber end, and how many events of its probes
+    /// were recorded while it was subscribed. The events of one host are counted, those of many end with the time.
+    async fn read(
+        client: &Client,
+        subscriber_id: Option<u64>,
+        is_one: bool,
+    ) -> Result<(Self, Option<Recorded>), Error> {
+        let ours = match subscriber_id {
+            Some(id) => client.ledger().await.map(|ledger| {
+                let ours = ledger.subscribers.into_iter().find(|one| one.subscriber_id == id);
+                ours.ok_or_else(|| "the daemon does not know this command any more".to_owned())
+            }),
+            None => Ok(Err(String::new())),
+        };
+        let recorded = match &ours {
+            Ok(Ok(ours)) => Some(Recorded {
+                events: ours.read.saturating_sub(ours.not_selected),
+                unselected: ours.filtered.saturating_add(ours.sampled_out),
+            }),
+            _ => None,
+        };
+        let last = match (subscriber_id, is_one) {
+            (Some(_), true) => match ours? {
+                Ok(ours) => Self::Counted {
+                    events: ours.delivered + ours.queued,
+                    left_out: ours.dropped + ours.limited,
+                },
+                Err(why) => Self::Unknown(why),
+            },
+            _ => Self::Before(client.read_clock().await?.received_ns),
+        };
+        Ok((last, recorded))
     }
 }
 
@@ -160,6 +233,8 @@ pub(super) struct Deleted {
     pub(super) skipped: Vec<SkippedRuns>,
     pub(super) failure: Option<Error>,
     pub(super) last: Last,
+    /// Events of its selected probes. Absent if that is not known.
+    pub(super) recorded: Option<Recorded>,
 }
 
 impl HostProbes {
@@ -173,12 +248,13 @@ impl HostProbes {
         self.hosts.keys().cloned().collect()
     }
 
-    /// Enables the probes of a host, which has subscribed this command.
-    pub(super) fn enable(&mut self, host: &str) {
+    /// Enables the probes of a host, which has subscribed this command. `started`: what it said of that.
+    pub(super) fn enable(&mut self, host: &str, started: Option<StreamStarted>) {
         let Some(temporary) = self.hosts.get(host).map(Arc::clone) else { return };
         let (host, mut output) = (host.to_owned(), self.form.keeping());
         self.enabling.spawn(async move {
-            let result = temporary.enable(&mut output).await.map(|()| output.into_kept().messages);
+            let enabled = temporary.enable(started.as_ref(), &mut output).await;
+            let result = enabled.map(|()| output.into_kept().messages);
             Enabled { host, result }
         });
     }
@@ -216,19 +292,25 @@ impl HostProbes {
     }
 
     /// Deletes the probes of all hosts that are not gone. What they recorded was sent then, or is in the
-    /// daemon's queue for this command.
-    pub(super) fn delete(self, gone: &HashSet<String>, subscriber_id: Option<u64>) -> JoinSet<Deleted> {
+    /// daemon's queue for this command. `subscriber_id`: of the stream of a host.
+    pub(super) fn delete(
+        self,
+        gone: &HashSet<String>,
+        subscriber_id: impl Fn(&str) -> Option<u64>,
+        is_one: bool,
+    ) -> JoinSet<Deleted> {
         let there = self.hosts.into_iter().filter(|(host, _)| !gone.contains(host));
         let mut deleting = JoinSet::new();
         for (host, temporary) in there {
+            let subscriber_id = subscriber_id(&host);
             deleting.spawn(async move {
-                let (skipped, failure) = match temporary.delete().await {
+                let (skipped, failure) = match temporary.delete_and_count().await {
                     Ok(skipped) => (skipped, None),
                     Err(error) => (Vec::new(), Some(error)),
                 };
-                let last = Last::read(&temporary.client, subscriber_id).await;
-                let last = last.unwrap_or_else(|error| Last::Unknown(error.to_string()));
-                Deleted { host, skipped, failure, last }
+                let last = Last::read(&temporary.client, subscriber_id, is_one).await;
+                let (last, recorded) = last.unwrap_or_else(|error| (Last::Unknown(error.to_string()), None));
+                Deleted { host, skipped, failure, last, recorded }
             });
         }
         deleting
@@ -253,59 +335,28 @@ async fn all(client: &Client, changes: Vec<Change>, output: &mut Output) -> Resu
     Err(last.into())
 }
 
-/// The definition of an argument: a function's name alone means its entry.
-fn line(argument: &str) -> String {
-    if is_function(argument.trim()) { format!("p {}", argument.trim()) } else { argument.to_owned() }
-}
-
-/// Whether this is nothing but the name of a function. The kernel's language begins with `p` or
-/// `r`, with a number or a name after a colon; a prototype has parentheses: neither looks like
-/// this.
-fn is_function(word: &str) -> bool {
-    let mut characters = word.chars();
-    let begins = characters.next().is_some_and(|c| c.is_ascii_alphabetic() || c == '_');
-    let is_command =
-        word.strip_prefix(['p', 'r']).is_some_and(|rest| rest.bytes().all(|c| c.is_ascii_digit()));
-    begins && !is_command && characters.all(|c| c.is_ascii_alphanumeric() || matches!(c, '_' | '.'))
-}
-
 #[cfg(test)]
 mod tests {
-    use proptest::prelude::*;
-
     use super::*;
 
-    proptest! {
-        #[test]
-        fn what_is_not_a_name_stays_as_it_is(argument in r"[ \t]?[-a-zA-Z0-9_.:$+(),%]{0,8}[ ]?\PC{0,4}") {
-            let line = line(&argument);
-            let word = argument.trim();
-            let is_name = !word.is_empty() && word.chars().all(|c| c.is_ascii_alphanumeric() || c == '_' || c == '.');
-            let named = format!("p {word}");
-            prop_assert!(line == argument || (is_name && line == named));
-        }
-    }
-
+    /// The daemon says what the kernel can do of the filter.
     #[test]
-    fn a_function_alone_is_its_entry() {
-        for name in ["kernel_clone", " vfs_read ", "_raw_spin_lock", "foo.constprop.0", "prepare", "r", "p1x"]
-        {
-            let expected = if name == "r" { name.to_owned() } else { format!("p {}", name.trim()) };
-            assert_eq!(line(name), expected);
-        }
-        for other in [
-            "p:fork kernel_clone",
-            "r kernel_clone",
-            "ip_rcv(x64 skb)",
-            "p",
-            "p1",
-            "r32",
-            "p:a",
-            "",
-            "-:a",
-            "0x1",
-        ] {
-            assert_eq!(line(other), other);
-        }
+    fn the_kernel_gets_its_part_of_the_filter() {
+        use kprobed_client::api::{Diagnostic, ProbeFilter};
+        let one = |probe: &str, kernel_filter: &str, problem: Option<Diagnostic>| ProbeFilter {
+            probe: probe.to_owned(),
+            kernel_filter: kernel_filter.to_owned(),
+            problem,
+            ..ProbeFilter::default()
+        };
+        let filters = vec![
+            one("a/all", "", None),
+            one("a/some", "COMM == \"x\"", None),
+            one("a/none", "", Some(Diagnostic::default())),
+        ];
+        let started = StreamStarted { filters, ..StreamStarted::default() };
+        let expected = HashMap::from([("a/some", "COMM == \"x\""), ("a/none", NO_EVENT)]);
+        assert_eq!(kernel_filters(Some(&started)), expected);
+        assert_eq!(kernel_filters(None), HashMap::new());
     }
 }

@@ -79,8 +79,8 @@ pub(super) fn account(
     }
     let open = starts.saturating_sub(hits).saturating_sub(nmissed);
     if is_latency && !snapshot.delta && open > 0 {
-        let why = "still open, begun before the end was counted, replaced by a second start, excluded by \
-                   `--end-filter`, not matched or dropped";
+        let why =
+            "still open, replaced by a second start, excluded by `--end-filter`, not matched or dropped";
         remark(Tone::Plain, format!("{open} starts without a measured end: {why}"));
     }
     text

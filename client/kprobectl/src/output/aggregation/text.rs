@@ -37,10 +37,15 @@ pub(super) fn share(count: u64, total: u64) -> String {
     if total == 0 { "-".to_owned() } else { format!("{:.1}%", count as f64 * 100.0 / total as f64) }
 }
 
+/// The heading of the counts: another one where a key is called `count`.
+fn counts_heading(keys: &[String]) -> &'static str {
+    if keys.iter().any(|key| key == "COUNT") { "EVENTS" } else { "COUNT" }
+}
+
 /// A line for each row.
 pub(super) fn table(chosen: &Chosen<'_>, columns: &Columns) -> Table {
     let mut headings: Vec<String> = columns.keys.iter().map(|key| key.label().to_uppercase()).collect();
-    headings.extend(["COUNT".to_owned(), "SHARE".to_owned()]);
+    headings.extend([counts_heading(&headings).to_owned(), "SHARE".to_owned()]);
     for sum in &columns.sums {
         let name = sum.label().to_uppercase();
         headings.extend([format!("SUM({name})"), format!("AVERAGE({name})")]);
@@ -109,8 +114,9 @@ fn drawing(text: &mut String, group: &Group<'_>, column: &KeyColumn, axis: usize
     let labels = lines.iter().map(|(label, _)| label.len());
     let label_width = labels.chain([heading.chars().count()]).max().unwrap_or(0);
     let highest = distribution.highest();
-    let count_width = highest.to_string().len().max("COUNT".len());
-    let heading = format!("{heading:<label_width$}  {:>count_width$}", "COUNT");
+    let counts = counts_heading(std::slice::from_ref(&heading));
+    let count_width = highest.to_string().len().max(counts.len());
+    let heading = format!("{heading:<label_width$}  {counts:>count_width$}");
     writeln!(text, "{}", style.paint(Tone::Strong, &heading)).ok();
     for (label, count) in lines {
         match count {
@@ -155,6 +161,13 @@ mod tests {
     fn bars_fit() {
         assert_eq!([0, 1, 50, 100].map(|count| bar_length(count, 100)), [0, 0, 26, 52]);
         assert_eq!((bar_length(0, 0), bar_length(u64::MAX, u64::MAX)), (0, BAR_WIDTH));
+    }
+
+    #[test]
+    fn a_key_that_is_called_count_is_not_the_count() {
+        let heading =
+            |keys: &[&str]| counts_heading(&keys.iter().map(|&key| key.to_owned()).collect::<Vec<_>>());
+        assert_eq!((heading(&["COMM"]), heading(&["COMM", "COUNT"])), ("COUNT", "EVENTS"));
     }
 
     #[test]

@@ -7,12 +7,12 @@ mod merged;
 mod summary;
 mod text;
 
-pub(crate) use summary::SkippedRuns;
+pub(crate) use summary::{Recorded, SkippedRuns};
 pub(crate) use text::TimeForm;
 
 use std::io::{self, IsTerminal as _};
 
-use kprobed_client::event::format::{JsonLines, Origin, TextLines, TextParts};
+use kprobed_client::event::format::{JsonLines, Origin, TextColours, TextLines, TextParts};
 use kprobed_client::event::{Cursor, Epoch, Interruption, Loss, Row};
 use serde_json::{Value, json};
 
@@ -55,9 +55,14 @@ pub(crate) struct EventStyle {
 impl<'o> EventPrinter<'o> {
     pub(crate) fn new(output: &'o mut Output, style: &EventStyle) -> Self {
         let local_time = LocalTime::new(style.wide);
-        let brackets = output.style.brackets(Tone::Strong);
+        let colours = TextColours {
+            task: output.style.brackets(Tone::Task),
+            probe: output.style.brackets(Tone::Strong),
+            field: output.style.brackets(Tone::Faint),
+            error: output.style.brackets(Tone::Bad),
+        };
         let header = output.has_headings;
-        let text = TextLines::new(local_time.time(style.time), style.parts, brackets);
+        let text = TextLines::new(local_time.time(style.time), style.parts, colours);
         Self {
             output,
             local_time,

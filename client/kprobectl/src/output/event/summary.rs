@@ -1,4 +1,4 @@
-//! Summary of an event stream: events delivered, shown and lost.
+//! Summary of an event stream: events recorded, shown and lost.
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -15,6 +15,8 @@ pub(crate) struct Summary {
     pub(crate) delivered: u64,
     /// Events that were printed.
     pub(crate) shown: u64,
+    /// Events of the selected probes that were recorded. Absent if that is not known.
+    pub(crate) recorded: Option<Recorded>,
     /// Events that were shown after later ones, although the order of time was requested.
     pub(crate) late: u64,
     /// Times the connection was lost.
@@ -24,6 +26,25 @@ pub(crate) struct Summary {
     /// Runs that the kernel skipped of the command's own probes and of those that it observed, by the probe's name.
     skipped: BTreeMap<String, SkippedRuns>,
     lost: BTreeMap<LossCause, Lost>,
+}
+
+/// Events that the daemons read of the selected probes while the command followed them.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Recorded {
+    pub(crate) events: u64,
+    /// Those that the filter of the command or its sampling left out.
+    pub(crate) unselected: u64,
+}
+
+impl std::ops::Add for Recorded {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            events: self.events.saturating_add(other.events),
+            unselected: self.unselected.saturating_add(other.unselected),
+        }
+    }
 }
 
 /// Runs of a probe that the kernel skipped: they made no event, and are no hits.
@@ -113,7 +134,14 @@ impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let lost = self.lost.values().fold(0_u64, |sum, lost| sum.saturating_add(lost.events));
         let least = if self.unread.is_some() { "at least " } else { "" };
-        write!(f, "{} delivered, {} shown, {least}{lost} lost", self.delivered, self.shown)?;
+        let mut arrived = self.delivered;
+        if let Some(Recorded { events, unselected }) = self.recorded {
+            write!(f, "{events} recorded, ")?;
+            if self.unread.is_none() {
+                arrived = events.saturating_sub(unselected).saturating_sub(self.left_out());
+            }
+        }
+        write!(f, "{} shown, {least}{lost} lost", self.shown)?;
         if self.late > 0 {
             write!(f, ", {} late", self.late)?;
         }
@@ -121,6 +149,13 @@ impl fmt::Display for Summary {
             0 => {}
             1 => write!(f, ", 1 reconnect")?,
             several => write!(f, ", {several} reconnects")?,
+        }
+        if let Some(Recorded { unselected: unselected @ 1.., .. }) = self.recorded {
+            write!(f, "\n  {unselected} of them were not selected")?;
+        }
+        let further = arrived.saturating_sub(self.shown);
+        if further > 0 {
+            write!(f, "\n  {further} more came, and are not shown")?;
         }
         for (why, lost) in &self.lost {
             write!(f, "\n  {} lost", lost.events)?;
@@ -144,6 +179,22 @@ mod tests {
     use super::*;
 
     #[test]
+    fn what_is_not_shown_is_not_mistaken_for_loss() {
+        let recorded = Some(Recorded { events: 2172, unselected: 2169 });
+        let summary = Summary { delivered: 3, shown: 3, recorded, ..Summary::default() };
+        assert_eq!(summary.to_string(), "2172 recorded, 3 shown, 0 lost\n  2169 of them were not selected");
+        // The command had enough, and did not read the rest.
+        let recorded = Some(Recorded { events: 202, unselected: 0 });
+        let summary = Summary { delivered: 150, shown: 3, recorded, ..Summary::default() };
+        assert_eq!(summary.to_string(), "202 recorded, 3 shown, 0 lost\n  199 more came, and are not shown");
+        let summary = Summary { delivered: 202, shown: 3, ..Summary::default() };
+        assert_eq!(summary.to_string(), "3 shown, 0 lost\n  199 more came, and are not shown");
+        let recorded = Some(Recorded { events: 3, unselected: 0 });
+        let summary = Summary { delivered: 3, shown: 3, recorded, ..Summary::default() };
+        assert_eq!(summary.to_string(), "3 recorded, 3 shown, 0 lost");
+    }
+
+    #[test]
     fn skipped_runs_are_in_the_summary_with_what_to_write() {
         let skipped = |kind: ProbeKind, definition: &str, hits, nmissed| {
             let name = definition.split([':', ' ']).nth(1).unwrap().to_owned();
@@ -164,7 +215,7 @@ mod tests {
         summary.skip(skipped(ProbeKind::Return, "r4096:most f", 5, 1).unwrap());
         assert_eq!(
             summary.to_string(),
-            "0 delivered, 0 shown, 0 lost\n  \
+            "0 shown, 0 lost\n  \
              190 returns were skipped by the kernel (NMISSED): write `r300:acc f sk=$retval`, which has room for 300 calls at a time\n  \
              1 returns were skipped by the kernel (NMISSED): write `r4096:big f`, which has room for 4096 calls at a time\n  \
              2 runs of `in` were skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU\n  \

@@ -5,7 +5,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use jiff::tz::TimeZone;
 use kprobed_client::api;
-use kprobed_client::event::format::Origin;
+use kprobed_client::event::format::{LocationForm, Origin, TextColours};
 use kprobed_client::event::{Batch, LossCause, PauseReason, RecordingPause};
 use proptest::prelude::*;
 use proptest::sample::select;
@@ -37,7 +37,10 @@ fn schema() -> api::EventSchema {
         probe: "kprobes/open".to_owned(),
         is_return: true,
         fields: vec![
-            field("fd", api::FieldType::Signed, 4, 0),
+            api::EventField {
+                notation: api::FieldNotation::Errno.into(),
+                ..field("fd", api::FieldType::Signed, 4, 0)
+            },
             field("flags", api::FieldType::Unsigned, 8, 0),
             field("filename", api::FieldType::String, 0, 0),
             field("pair", api::FieldType::Unsigned, 1, 2),
@@ -103,8 +106,8 @@ fn batch(rows: u32) -> Batch {
 
 fn lines(time: TimeForm, wide: bool) -> String {
     let local_time = LocalTime::in_zone(TimeZone::UTC, wide);
-    let parts = TextParts { context: wide, task: true, location: true };
-    let mut form = TextLines::new(local_time.time(time), parts, ("", ""));
+    let parts = TextParts { context: wide, task: true, location: LocationForm::Telling };
+    let mut form = TextLines::new(local_time.time(time), parts, TextColours::default());
     let mut text = format!("{}\n", form.header()).into_bytes();
     for row in batch(3).rows() {
         form.push(&mut text, &row);
@@ -142,21 +145,21 @@ fn objects_of_several_hosts_say_whose_they_are() {
 fn lines_for_people() {
     insta::assert_snapshot!(lines(TimeForm::Wall, false), @r#"
     TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
-    12:00:00.123000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
-    12:00:00.124000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
-    12:00:00.125001 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
+    12:00:00.123000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 (ENOENT) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
+    12:00:00.124000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 (EPERM) flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
+    12:00:00.125001 [001] cat-131   kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
     "#);
     insta::assert_snapshot!(lines(TimeForm::Delta, true), @r#"
     TIME [CPU] CONTEXT COMM-TID PROBE (LOCATION) FIELDS
-    +0.000000 [001] d...1 cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
-    +0.001000 [001] d...1 <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
-    +0.001000 [001] d...1 cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
+    +0.000000 [001] d...1 cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 (ENOENT) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
+    +0.001000 [001] d...1 <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 (EPERM) flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
+    +0.001000 [001] d...1 cat-131   kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
     "#);
     insta::assert_snapshot!(lines(TimeForm::Trace, false), @r#"
     TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS
-    0.000000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
-    0.001000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
-    0.002001 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
+    0.000000 [001] cat-131 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-2 (ENOENT) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={0,1}
+    0.001000 [001] <...>-132 kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=-1 (EPERM) flags=18446744073709551615(?) filename="/tmp/\xff\x1b" pair={2,3}
+    0.002001 [001] cat-131   kprobes/open (do_sys_open+0x10/0x20 <- do_sys_openat2+0x0/0x170) fd=(fault) flags=18446744073709551615(?) filename="/etc/ld.so.cache" pair={4,5}
     "#);
 }
 
@@ -277,6 +280,8 @@ fn objects_for_programs() {
     faults: []
     unproven:
     - flags
+    names:
+      fd: EPERM
     "#);
 }
 
@@ -318,7 +323,8 @@ fn gaps_are_told_and_counted() {
     {"type":"loss","cause":"subscriber_queue","cpu":1,"count":null,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":3}
     2 events: they are no longer in the history
     {"type":"loss","cause":"expired","cpu":null,"count":2,"before":null,"before_ns":null,"gaps":1}
-    9 delivered, 3 shown, 9 lost, 1 late, 2 reconnects
+    3 shown, 9 lost, 1 late, 2 reconnects
+      6 more came, and are not shown
       7 lost: the kernel's ring buffer was full
       0 lost and 3 gaps of unknown size: this command printed too slowly, and its queue was full
       2 lost: they are no longer in the history
@@ -360,7 +366,7 @@ fn pauses_say_what_for_and_what_they_cost() {
     {"type":"loss","cause":"paused","cpu":null,"count":null,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":1,"pause":{"reason":"deletion","duration_ns":21000000,"hits":412}}
     some events before 00:00:01.500000: the daemon paused recording for 3.0 ms to enlarge the ring buffers; 1 hit was not recorded
     {"type":"loss","cause":"paused","cpu":null,"count":null,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":1,"pause":{"reason":"resize","duration_ns":3000000,"hits":1}}
-    0 delivered, 0 shown, 0 lost
+    0 shown, 0 lost
       0 lost and 3 gaps of unknown size: the daemon paused recording
     "#);
 }

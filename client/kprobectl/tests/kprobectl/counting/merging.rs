@@ -11,7 +11,7 @@ use serde_json::Value;
 use tempfile::TempDir;
 
 /// Fakes that all count the same, and a dead host.
-fn fleet(fakes: &[Fake]) -> TempDir {
+pub(super) fn fleet(fakes: &[Fake]) -> TempDir {
     let directory = tempfile::tempdir().unwrap();
     let dead = directory.path().join("dead");
     drop(UnixListener::bind(&dead).unwrap());
@@ -24,7 +24,7 @@ fn fleet(fakes: &[Fake]) -> TempDir {
     directory
 }
 
-fn run(directory: &TempDir, arguments: &[&str]) -> std::process::Output {
+pub(super) fn run(directory: &TempDir, arguments: &[&str]) -> std::process::Output {
     let mut command = kprobectl(arguments);
     command.env("KPROBECTL_CONFIG", directory.path().join("config.yaml"));
     command.env("XDG_STATE_HOME", directory.path()).output().unwrap()

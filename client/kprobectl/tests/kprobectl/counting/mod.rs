@@ -9,6 +9,7 @@ mod merging;
 mod readings;
 mod refusals;
 mod stacks;
+mod temporary;
 
 use std::time::{Duration, Instant};
 

@@ -19,8 +19,8 @@ fn field(name: &str, kind: FieldType, width: u32, base: FieldBase) -> EventField
         r#type: kind.into(),
         width,
         base: base.into(),
-        array_length: 0,
         fault_detected: true,
+        ..Default::default()
     }
 }
 
@@ -285,7 +285,23 @@ pub(super) fn check(definition: &str) -> CheckProbeResponse {
         answer.diagnostics = vec![finding(definition)];
         (answer.nearest_before, answer.nearest_after) = (Some(0), Some(5));
     }
+    answer.lines = lines(definition);
+    if answer.lines.len() > 1 {
+        answer.verdict = Verdict::Refused.into();
+        answer.notes = vec![format!("`{definition}` leaves out 2 functions")];
+    }
     answer
+}
+
+/// What short forms stand for.
+fn lines(definition: &str) -> Vec<String> {
+    match definition {
+        "openat" => vec!["p do_sys_openat2 $arg*".to_owned()],
+        "open*" => ["p:open do_sys_openat2", "p:waiting do_sys_openat2"].map(str::to_owned).into(),
+        "twin_*" => ["p twin_a", "p twin_b"].map(str::to_owned).into(),
+        "*" => vec!["p:open do_sys_openat2".to_owned(); 101],
+        _ => Vec::new(),
+    }
 }
 
 /// Verdicts on all lines of a text that are no comments, two in a message. One that deletes is accepted with a warning.

@@ -15,12 +15,14 @@ use super::{Beginning, answers};
 /// A change, as in the log of changes.
 fn told(change: &Change) -> String {
     match change {
-        Change::Create(CreateProbeRequest { definition, enabled, lease, .. }) => {
+        Change::Create(CreateProbeRequest { definition, enabled, filter, lease, .. }) => {
             let held = lease.as_ref().map_or("", |lease| &lease.holder);
-            format!("create {definition}, enabled: {enabled}, held by: {held}")
+            let filter = if filter.is_empty() { String::new() } else { format!(", filter: {filter}") };
+            format!("create {definition}, enabled: {enabled}, held by: {held}{filter}")
         }
-        Change::Update(UpdateProbeRequest { name, enabled, .. }) => {
-            format!("update {name}, enabled: {enabled:?}")
+        Change::Update(UpdateProbeRequest { name, enabled, filter, .. }) => {
+            let filter = filter.as_ref().map(|filter| format!(", filter: {filter}")).unwrap_or_default();
+            format!("update {name}, enabled: {enabled:?}{filter}")
         }
         Change::Delete(DeleteProbeRequest { name, .. }) => format!("delete {name}"),
     }
@@ -136,7 +138,7 @@ impl ProbeService for Services {
         probe.labels.retain(|key, _| !request.remove_labels.contains(key));
         probe.labels.extend(request.set_labels);
         if let Some(filter) = request.filter {
-            if filter.contains("+3") {
+            if filter.contains("+3") || filter.contains("too large for the kernel") {
                 return Err(answers::refused(&filter));
             }
             probe.filter = filter;

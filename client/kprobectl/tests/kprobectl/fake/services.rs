@@ -73,7 +73,14 @@ impl KernelService for Services {
             let suggestions = vec!["vfs_read".to_owned(), "vfs_readf".to_owned()];
             return Ok(Response::new(ListFunctionsResponse { suggestions, ..Default::default() }));
         }
+        if request.pattern.contains("absent") {
+            return Ok(Response::new(ListFunctionsResponse::default()));
+        }
         let first = request.page_token.is_empty();
+        if request.pattern.contains("twin") {
+            let functions = ["twin_a", "twin_b"].map(|name| code_answers::function(name, name)).to_vec();
+            return Ok(Response::new(ListFunctionsResponse { functions, ..Default::default() }));
+        }
         let (function, next) = if first {
             (code_answers::function("vfs_read", "vfs_read"), "vfs_read")
         } else {

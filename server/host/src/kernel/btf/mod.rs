@@ -23,7 +23,7 @@ use std::sync::Arc;
 
 pub use error::BtfError;
 pub use facts::{KernelTypes, TypesError};
-pub use types::{Composite, Int, Kind, Member, Modifier, Parameter, Prototype, Type, TypeId};
+pub use types::{Composite, Enumerators, Int, Kind, Member, Modifier, Parameter, Prototype, Type, TypeId};
 pub use walk::FoundMember;
 
 use raw::{Head, Sections, kind};

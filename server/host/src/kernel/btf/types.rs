@@ -57,6 +57,8 @@ pub enum Kind<'a> {
         signed: bool,
         /// It was declared as one of 64 bits (since 6.0; before, such values were cut).
         wide: bool,
+        /// Its enumerators.
+        values: Enumerators<'a>,
     },
     /// A structure or union that is declared and not defined.
     Forward {
@@ -128,8 +130,11 @@ impl<'a> Type<'a> {
                 bit_fields: head.flag,
                 members: tail,
             }),
-            kind::ENUM => Kind::Enum { bytes: size, signed: head.flag, wide: false },
-            kind::ENUM64 => Kind::Enum { bytes: size, signed: head.flag, wide: true },
+            kind::ENUM | kind::ENUM64 => {
+                let (signed, wide) = (head.flag, head.kind == kind::ENUM64);
+                let values = Enumerators { btf, signed, wide, bytes: tail };
+                Kind::Enum { bytes: size, signed, wide, values }
+            }
             kind::FORWARD => Kind::Forward { union: head.flag },
             kind::TYPEDEF => Kind::Modifier(Modifier::Typedef, target),
             kind::VOLATILE => Kind::Modifier(Modifier::Volatile, target),
@@ -143,6 +148,32 @@ impl<'a> Type<'a> {
             _ => Kind::Declaration,
         };
         Ok(Self { id, name: btf.name(head.name)?, kind })
+    }
+}
+
+/// The enumerators of an enumeration.
+#[derive(Clone, Copy, Debug)]
+pub struct Enumerators<'a> {
+    btf: &'a Btf,
+    signed: bool,
+    wide: bool,
+    bytes: &'a [u8],
+}
+
+impl<'a> Enumerators<'a> {
+    /// Their values and names, in the order of their declaration. A value of 64 bits without sign is given as the
+    /// number with the same bits.
+    pub fn iter(&self) -> impl Iterator<Item = Result<(i64, &'a str), BtfError>> + use<'a> {
+        let Self { btf, signed, wide, bytes } = *self;
+        bytes.chunks_exact(if wide { 12 } else { 8 }).map(move |one| {
+            let number = |at| u32_at(one, at).unwrap_or_default();
+            let (low, high) = (number(4), if wide { number(8) } else { 0 });
+            let value = match (wide, signed) {
+                (false, true) => i64::from(low.cast_signed()),
+                _ => (u64::from(high) << 32 | u64::from(low)).cast_signed(),
+            };
+            Ok((value, btf.name(number(0))?))
+        })
     }
 }
 

@@ -89,7 +89,7 @@ r5:kprobes/r_ext4_ext4_sync_fs_0 ext4:ext4_sync_fs arg1=$retval arg2=sb->s_flags
 records each time ext4_sync_fs of module ext4 returns, of at most 5 executions at the same time
   arg1=$retval
       the return value, as in the kernel's BTF
-  arg2=sb->s_flags
+  s_flags=sb->s_flags
       the member sb->s_flags, as in the kernel's BTF
   count=count:u16
       the low 16 bits of the parameter count, as unsigned
@@ -99,7 +99,7 @@ fields
   __probe_func: symbol
   __probe_ret_ip: symbol
   arg1: as in BTF
-  arg2: as in BTF
+  s_flags: as in BTF
   count: u16
   $arg*: as in BTF
 assumed

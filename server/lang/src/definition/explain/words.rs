@@ -185,7 +185,7 @@ fn value(kind: &FetchKind) -> String {
 }
 
 fn path(members: &[BtfMember]) -> String {
-    members.iter().flat_map(|member| [if member.arrow { "->" } else { "." }, &member.name]).collect()
+    members.iter().flat_map(|member| [member.separator().to_owned(), member.to_string()]).collect()
 }
 
 fn ordinal(number: u32) -> String {

@@ -1,5 +1,6 @@
 //! Tests of the probe language as a whole.
 
+mod codes;
 mod dangers;
 mod dialects;
 mod files;

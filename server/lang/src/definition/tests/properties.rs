@@ -125,6 +125,25 @@ fn check_text(text: &str) {
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(512) })]
 
+    /// An index is read as it is written. Anything else between brackets is a part of the name, which no member has.
+    #[test]
+    fn an_index_is_read_as_it_is_written(
+        indices in vec(any::<u32>(), 0..3),
+        other in "[0-9x\\[\\].>+-]{0,4}",
+    ) {
+        let features = Features::from_readme("").with_types(true);
+        let written = indices.iter().fold(String::new(), |text, index| text + &format!("[{index}]"));
+        let text = format!("p:g/e f x=a->b{written}");
+        let Ok(Definition::Probe(definition)) = parse(&text, &features) else { panic!("{text}") };
+        let FetchKind::Btf { members, .. } = &definition.args[0].fetch.kind else { panic!("{text}") };
+        prop_assert_eq!(&members[0].indices, &indices);
+        prop_assert_eq!(definition.render("g", "e"), text);
+        let text = format!("p:g/e f x=a->b[{other}]");
+        if let Ok(Definition::Probe(definition)) = parse(&text, &features) {
+            prop_assert_eq!(definition.render("g", "e"), text);
+        }
+    }
+
     #[test]
     fn rendering_is_the_inverse_of_parsing(definition in definitions()) {
         let text = definition.render("g", "e");

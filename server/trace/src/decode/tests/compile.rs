@@ -31,6 +31,8 @@ fn the_schema_says_what_the_user_asked_for() {
         base,
         array_len,
         fault_detected,
+        notation: Notation::Number,
+        is_lower_half: false,
     };
     let expected = [
         field("a", FieldKind::Unsigned { bytes: 8 }, Some(Base::Hex), None, true),
@@ -123,6 +125,54 @@ fn tracepoints_copy_what_they_were_given() {
     assert_eq!(values, expected.collect::<Vec<_>>());
     assert!(columns.ips.is_empty() && columns.return_ips.is_empty());
     assert!(plan.schema().fields.iter().all(|field| field.fault_detected && field.array_len.is_none()));
+}
+
+/// The caller of a system call leaves anything in the upper half of an `int`.
+#[test]
+fn fields_of_tracepoints_are_what_they_are_declared() {
+    let fields = [
+        ("int dfd", 8, 8),
+        ("const char * filename", 16, 8),
+        ("umode_t mode", 24, 8),
+        ("dev_t dev", 32, 4),
+        ("__be16 port", 36, 2),
+        ("bool on", 38, 1),
+        ("u8 bytes[4]", 40, 4),
+        ("long ret", 48, 8),
+        ("unsigned long count", 56, 8),
+    ];
+    let plan = plan(&format(&fields, ""));
+    let kinds: Vec<_> = plan
+        .schema()
+        .fields
+        .iter()
+        .map(|field| (&*field.name, field.kind, field.base, field.notation.clone(), field.is_lower_half))
+        .collect();
+    let (decimal, unsigned) = (Some(Base::Decimal), |bytes| FieldKind::Unsigned { bytes });
+    let expected = [
+        ("dfd", FieldKind::Signed { bytes: 4 }, decimal, Notation::Number, true),
+        ("filename", unsigned(8), Some(Base::Hex), Notation::Number, false),
+        ("mode", unsigned(8), decimal, Notation::Octal, false),
+        ("dev", unsigned(4), decimal, Notation::Device, false),
+        ("port", unsigned(2), decimal, Notation::NetworkOrder, false),
+        ("on", unsigned(1), decimal, Notation::Bool, false),
+        ("bytes", unsigned(1), decimal, Notation::Number, false),
+        ("ret", unsigned(8), decimal, Notation::Number, false),
+        ("count", unsigned(8), decimal, Notation::Number, false),
+    ];
+    assert_eq!(kinds, expected);
+    for upper in [0, u32::MAX, 7] {
+        let mut record = HEAD[..8].to_vec();
+        record.extend((-100_i32).to_le_bytes());
+        record.extend(upper.to_le_bytes());
+        record.resize(64, 0);
+        let mut columns = plan.columns();
+        plan.decode(&record, 0, &mut columns).unwrap();
+        assert_eq!(columns.fields[0].value(0, 0), Some(Value::Signed(-100)));
+    }
+    let mut exit = format(&[("int __syscall_nr", 8, 4), ("long ret", 16, 8)], "");
+    exit.name = "sys_exit_openat".to_owned();
+    assert_eq!(self::plan(&exit).schema().fields[1].notation, Notation::Errno);
 }
 
 #[test]

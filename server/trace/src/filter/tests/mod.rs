@@ -1,5 +1,6 @@
 //! Tests of filters: text, types and meaning, against hand-written results and a second evaluator.
 
+mod kernel;
 mod meaning;
 mod properties;
 mod push_down;
@@ -9,7 +10,7 @@ mod strategies;
 use std::ops::Range;
 
 use super::*;
-use crate::decode::{Base, FieldKind, FieldSchema, Schema};
+use crate::decode::{Base, FieldKind, FieldSchema, Notation, Schema};
 
 /// A probe with one field of every kind.
 fn schema() -> Schema {
@@ -19,6 +20,8 @@ fn schema() -> Schema {
         base: Some(Base::Decimal),
         array_len,
         fault_detected: true,
+        notation: Notation::Number,
+        is_lower_half: false,
     };
     let unsigned = |bytes| FieldKind::Unsigned { bytes };
     let signed = |bytes| FieldKind::Signed { bytes };

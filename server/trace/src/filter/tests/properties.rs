@@ -3,6 +3,7 @@
 
 use proptest::prelude::*;
 
+use super::kernel::{Rest, passes};
 use super::strategies::{events, nearly, trees};
 use super::*;
 
@@ -111,6 +112,24 @@ proptest! {
                 prop_assert!(!bound.matches(event) || kernel.matches(event), "{} {:?}", text, event);
                 prop_assert!(!pushed.exact || bound.matches(event) == kernel.matches(event), "{} {:?}", text, event);
             }
+        }
+    }
+
+    /// The kernel's filter, as a model of the kernel evaluates it, drops no event that the whole filter selects,
+    /// whatever is in the record where nothing could be read.
+    #[test]
+    fn the_kernel_drops_nothing_that_is_wanted(
+        tree in trees(),
+        events in prop::collection::vec(events(), 8),
+        number: i64,
+        text in "[ab]{0,2}",
+    ) {
+        let rest = Rest { number, text };
+        let bound = bind(&tree.text()).unwrap();
+        let features = KernelFilterFeatures { task_names: true, ..KernelFilterFeatures::default() };
+        let Some(pushed) = bound.kernel_text(features).text else { return Ok(()) };
+        for event in &events {
+            prop_assert!(!bound.matches(event) || passes(&pushed, event, &rest), "{} {:?}", pushed, event);
         }
     }
 }

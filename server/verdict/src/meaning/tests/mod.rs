@@ -1,5 +1,6 @@
 //! Tests of meanings on two builds of a small kernel.
 
+mod notations;
 mod world;
 
 use proptest::prelude::*;

@@ -1,12 +1,14 @@
 //! Two builds of a small kernel, for tests.
 
+use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::fs;
 
 use tempfile::TempDir;
 
-use crate::meaning::{Meaning, Subject, capture, port};
+use crate::meaning::{Meaning, Subject, capture, notations, port};
 use crate::validate::{Report, check, typed};
+use kprobed_filter::Notation;
 use kprobed_host::kernel::btf::TypeId;
 use kprobed_host::kernel::{KernelFacts, KernelPaths};
 use kprobed_host::samples::BtfWriter;
@@ -119,6 +121,10 @@ impl Known<'_> {
 
     pub(super) fn meaning(&self) -> Meaning {
         capture(&self.subject())
+    }
+
+    pub(super) fn notations(&self) -> HashMap<String, Notation> {
+        notations(&self.subject())
     }
 
     pub(super) fn ported(&self, before: &Meaning) -> Option<String> {

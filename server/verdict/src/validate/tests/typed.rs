@@ -241,14 +241,14 @@ fn names_become_offsets_on_every_kernel() {
             ("p vfs_open ino=path->dentry->d_inode->i_ino", "ino=+8(+0(+8($arg1))):u64"),
             ("p vfs_open n=path->dentry->d_name.name:string", "n=+0(+24(+8($arg1))):string"),
             ("p vfs_open n=path->dentry->d_name.len", "n=+20(+8($arg1)):u32"),
-            ("p vfs_open path->dentry->d_name.hash_len:x64", "arg1=+16(+8($arg1)):x64"),
+            ("p vfs_open path->dentry->d_name.hash_len:x64", "hash_len=+16(+8($arg1)):x64"),
             ("p vfs_open how:string", "how=+0($arg3):string"),
             ("p vfs_open how:ustring", "how=+0($arg3):ustring"),
             ("p vfs_open +0(+8(path)):x32 y=+4(path):string", "arg1=+0(+8($arg1)):x32 y=+4($arg1):string"),
             ("p vfs_open %di $comm x=$arg1", "arg1=%di arg2=$comm x=$arg1"),
             ("p vfs_open $arg*", "path=$arg1:x64 flags=$arg2:u32 how=$arg3:x64"),
             ("p vfs_open %ax $arg* %bx", "arg1=%ax path=$arg1:x64 flags=$arg2:u32 how=$arg3:x64 arg5=%bx"),
-            ("p ext4_open inode->i_ino", "arg1=+8($arg1):u64"),
+            ("p ext4_open inode->i_ino", "i_ino=+8($arg1):u64"),
             // Nothing to resolve.
             ("p asm_entry x=$arg1 %di", "x=$arg1 arg2=%di"),
         ] {
@@ -280,7 +280,49 @@ fn default_types_say_what_is_there() {
     assert_eq!(kernel.warnings("p task_look task->table"), ["PART_OF_VALUE"]);
     assert_eq!(kernel.warnings("p task_look task->level:u8"), ["PART_OF_VALUE"], "the whole byte is read");
     assert_eq!(kernel.warnings("p task_look task->level task->comm task"), [""; 0]);
-    assert_eq!(kernel.args("r task_look $retval->comm c=$retval"), "arg1=+16($retval):string c=$retval");
+    assert_eq!(kernel.args("r task_look $retval->comm c=$retval"), "comm=+16($retval):string c=$retval");
+}
+
+#[test]
+fn members_are_named_after_themselves() {
+    for kernel in [kernel(NATIVE), kernel(OTHER)] {
+        for (text, args) in [
+            ("p task_look task->usage", "usage=+8($arg1):s32"),
+            ("p task_look task->usage.counter task->pair.a", "counter=+8($arg1):s32 a=+48($arg1):s32"),
+            (
+                "p task_look task->pair.a usage=%di task->usage",
+                "a=+48($arg1):s32 usage=%di arg3=+8($arg1):s32",
+            ),
+            ("p task_look task->usage x=%di task->usage", "arg1=+8($arg1):s32 x=%di arg3=+8($arg1):s32"),
+            ("p vfs_open path->dentry->d_inode->i_ino flags", "i_ino=+8(+0(+8($arg1))):u64 flags=$arg2:u32"),
+        ] {
+            assert_eq!(kernel.args(text), args, "{text}");
+        }
+    }
+}
+
+#[test]
+fn an_element_of_an_array_is_a_value() {
+    for kernel in [kernel(NATIVE), kernel(OTHER)] {
+        for (text, args) in [
+            ("p task_look task->numbers[0]", "numbers=+32($arg1):u32"),
+            ("p task_look n=task->numbers[2]:x32", "n=+40($arg1):x32"),
+            ("p task_look task->table[99]", "table=+856($arg1):u64"),
+            ("p task_look task->comm[1]:char", "comm=+17($arg1):char"),
+        ] {
+            assert_eq!(kernel.args(text), args, "{text}");
+        }
+        let hint = kernel.refused("p task_look task->^numbers[3]", "NO_BTF_FIELD");
+        assert_eq!(hint, "its elements are [0] to [2]");
+        let hint = kernel.refused("p task_look task->^usage[0]", "NO_BTF_FIELD");
+        assert_eq!(hint, "write `usage` without an index");
+        let hint = kernel.refused("p task_look task->^name[0]", "NO_BTF_FIELD");
+        assert_eq!(hint, "follow the pointer: NAME=+OFFSET(...name):TYPE");
+        for index in ["", "01", "+1", "x", "0x1", "1][", "4294967296"] {
+            let hint = kernel.refused(&format!("p task_look task->^numbers[{index}]"), "NO_BTF_FIELD");
+            assert_eq!(hint, "an element of an array is `MEMBER[INDEX]`, with a decimal number", "{index}");
+        }
+    }
 }
 
 #[test]
@@ -377,7 +419,7 @@ fn no_wrong_register_is_read() {
         let kernel = kernel(readme);
         // `large` is on the stack and takes no register, `two` takes two.
         assert_eq!(kernel.args("p by_value uid last"), "uid=$arg1:u32 last=$arg4:x64");
-        assert_eq!(kernel.args("p by_value last->comm"), "arg1=+16($arg4):string");
+        assert_eq!(kernel.args("p by_value last->comm"), "comm=+16($arg4):string");
         assert_eq!(kernel.args("p by_value large two"), "large=$arg7:x64 two=$arg2:x64");
         assert_eq!(kernel.warnings("p by_value large two uid"), ["PART_OF_VALUE"; 2]);
         // A number that was written stays the same number.
@@ -481,10 +523,16 @@ fn members_are_described_as_they_are_read() {
         ]
     );
     assert_eq!(describe("task_look", "$retval").unwrap().members.len(), 10);
+    let array = describe("task_look", "task->numbers").unwrap();
+    assert_eq!((array.c_type.as_str(), array.bytes), ("unsigned int [3]", 12));
+    assert_eq!(
+        (array.members[0].path.as_str(), array.members[0].fetch_type.as_str()),
+        ("task->numbers[0]", "u32")
+    );
     for (function, path, code, at) in [
         ("task_look", "tsk", "NO_BTFARG", 0),
         ("task_look", "task->nam", "NO_BTF_FIELD", 6),
-        ("task_look", "task->comm", "BAD_BTF_TID", 0),
+        ("task_look", "task->on_cpu", "BAD_BTF_TID", 0),
         ("task_look", "task x", "NO_BTFARG", 0),
         ("task_look", "task->comm#", "NO_BTFARG", 0),
         ("task_look", "+0(task)", "NO_BTFARG", 0),
@@ -502,7 +550,7 @@ proptest! {
 
     /// Any path leads to a value, or is refused at a place in it.
     #[test]
-    fn any_path_is_survived(path in "(task|\\$retval|.{0,3})((->|[.:=#+-])(flag|comm|pair|a|.{0,3})){0,3}") {
+    fn any_path_is_survived(path in "(task|\\$retval|.{0,3})((->|[.:=#+-])(flag|comm|pair|numbers|a|.{0,3})(\\[[0-9]{0,3}\\]?){0,2}){0,3}") {
         thread_local! {
             static KERNEL: Arc<Kernel> = Arc::new(kernel(OTHER));
         }
@@ -522,7 +570,7 @@ proptest! {
     #[test]
     fn any_names_are_survived(
         words in proptest::collection::vec(
-            "(x[0-9]=)?(\\$arg[*0-9]|\\$retval|path|task|flags|how|last|uid|inode)((->|\\.|-)(dentry|d_name|name|comm|table|level|usage|x)){0,3}(:(string|u8|x64|u8\\[3\\]))?",
+            "(x[0-9]=)?(\\$arg[*0-9]|\\$retval|path|task|flags|how|last|uid|inode)((->|\\.|-)(dentry|d_name|name|comm|table|level|usage|x)(\\[[0-9]{1,2}\\])?){0,3}(:(string|u8|x64|u8\\[3\\]))?",
             0..5),
         function in "(vfs_open|task_look|nothing|printk|by_value|twice|asm_entry|ext4_open|ext4:ext4_open)",
         letter in "[pr]",

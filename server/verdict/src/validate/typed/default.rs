@@ -21,6 +21,10 @@ const ARRAY_MAX: u64 = 64;
 /// Greatest depth of nested structures and arrays.
 const DEPTH_MAX: usize = 16;
 
+/// The structure of an address.
+pub(super) const IPV6: &str = "in6_addr";
+const IPV6_BYTES: u32 = 16;
+
 const WORD: BaseType = BaseType::Hex(Width::W64);
 
 impl Chosen {
@@ -37,10 +41,14 @@ impl Chosen {
 /// The default type of a value; `in_memory` if it is read from memory, so that it can be more than
 /// a word.
 pub(super) fn of(btf: &Btf, ty: TypeId, in_memory: bool) -> Result<Chosen, BtfError> {
-    if let Kind::Array { .. } = btf.resolved(ty)?.kind
-        && in_memory
-    {
-        return array(btf, ty);
+    let resolved = btf.resolved(ty)?;
+    match resolved.kind {
+        Kind::Array { .. } if in_memory => return array(btf, ty),
+        Kind::Composite(Composite { bytes: IPV6_BYTES, .. }) if in_memory && resolved.name == IPV6 => {
+            let count = u8::try_from(IPV6_BYTES).ok();
+            return Ok(Chosen { base: BaseType::Unsigned(Width::W8), count, partial: false });
+        }
+        _ => {}
     }
     single(btf, ty, DEPTH_MAX)
 }
@@ -50,7 +58,7 @@ fn single(btf: &Btf, ty: TypeId, depth: usize) -> Result<Chosen, BtfError> {
     let Some(depth) = depth.checked_sub(1) else { return Err(BtfError::TooDeep { id: ty }) };
     Ok(match resolved.kind {
         Kind::Int(int) => integer(int),
-        Kind::Enum { bytes, signed, wide } => Chosen::one(match (width(bytes.into()), wide) {
+        Kind::Enum { bytes, signed, wide, .. } => Chosen::one(match (width(bytes.into()), wide) {
             (Some(width), false) if width < Width::W32 && !signed => BaseType::Unsigned(width),
             (Some(width), _) => BaseType::Signed(width),
             (None, _) => BaseType::Signed(Width::W32),
@@ -70,6 +78,9 @@ fn single(btf: &Btf, ty: TypeId, depth: usize) -> Result<Chosen, BtfError> {
                 Some(width) => Chosen::one(BaseType::Hex(width)),
                 None => Chosen::first_word(bytes > 8),
             }
+        }
+        Kind::Pointer(target) if matches!(btf.resolved(target)?.kind, Kind::Prototype(_)) => {
+            Chosen::one(BaseType::Symbol)
         }
         Kind::Pointer(_) => Chosen::one(WORD),
         Kind::Array { .. } => Chosen::first_word(btf.size(ty)?.is_some_and(|bytes| bytes > 8)),

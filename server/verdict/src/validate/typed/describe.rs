@@ -195,8 +195,9 @@ fn members_of(
     let broken = |error| problems::broken(whole, &error);
     let btf = &function.btf;
     let (root, members) = parsed(text)?;
-    let start =
-        text.len() - members.iter().map(|member| member.name.len() + separator(member).len()).sum::<usize>();
+    let path_bytes =
+        members.iter().map(|member| member.to_string().len() + member.separator().len()).sum::<usize>();
+    let start = text.len() - path_bytes;
     let ty = match &root {
         BtfRoot::Retval if function.result == TypeId::VOID => {
             return Err(problems::no_result(whole, function));
@@ -212,16 +213,15 @@ fn members_of(
     // Only types matter: any fetcharg will do.
     let fetch = Fetch { kind: FetchKind::Argument(1), span: whole };
     let value = path::follow(btf, fetch, ty, &members, start, 0)?;
+    if let Kind::Array { element, .. } = btf.resolved(value.ty).map_err(broken)?.kind {
+        return of_array(btf, value.ty, element, &format!("{text}[0]")).map_err(broken);
+    }
     let found = composite_behind(btf, value.ty).map_err(broken)?;
     let Some((id, pointer)) = found.filter(|(_, pointer)| *pointer || !members.is_empty()) else {
         return Err(problems::no_structure(btf, value.ty, whole));
     };
     let separator = if pointer { "->" } else { "." };
     listed(btf, id, &format!("{text}{separator}")).map_err(broken)
-}
-
-fn separator(member: &BtfMember) -> &'static str {
-    if member.arrow { "->" } else { "." }
 }
 
 /// A path, parsed like in a definition.
@@ -253,6 +253,32 @@ fn parsed(text: &str) -> Result<(BtfRoot, Vec<BtfMember>), Diagnostic> {
         },
         _ => Err(no_path()),
     }
+}
+
+/// The members of the elements of an array, or an element that has none.
+fn of_array(btf: &Btf, id: TypeId, element: TypeId, first: &str) -> Result<MembersDescription, BtfError> {
+    let bytes = btf.size(id)?.unwrap_or(0);
+    let mut described = match composite_behind(btf, element)? {
+        Some((composite, pointer)) => {
+            listed(btf, composite, &format!("{first}{}", if pointer { "->" } else { "." }))?
+        }
+        None => MembersDescription {
+            c_type: String::new(),
+            bytes,
+            members: vec![DescribedMember {
+                name: "[0]".to_owned(),
+                path: first.to_owned(),
+                c_type: btf.type_text(element)?,
+                bit_offset: 0,
+                bits: None,
+                bytes: btf.size(element)?.unwrap_or(0),
+                fetch_type: chosen_text(default::of(btf, element, true)?),
+                has_members: false,
+            }],
+        },
+    };
+    (described.c_type, described.bytes) = (btf.type_text(id)?, bytes);
+    Ok(described)
 }
 
 fn listed(btf: &Btf, id: TypeId, prefix: &str) -> Result<MembersDescription, BtfError> {

@@ -20,6 +20,8 @@
 //! | other structure of 1, 2 or 4 bytes | 8 bytes from there on | so many bytes, in hexadecimal |
 //! | bit-field | shifted in 64 bits, of which only some were read | `bWIDTH@OFFSET/SIZE` |
 //! | enumeration of less than 4 bytes | 4 bytes from there on | its own size |
+//! | pointer to a function | a number | its symbol |
+//! | `struct in6_addr` | its first 8 bytes | its 16 bytes |
 //! | parameter behind one that is passed in two registers or in memory | the wrong register | the right one |
 //!
 //! A pointer to `char` stays a number: BTF does not say whether it points to the kernel's memory or
@@ -31,12 +33,14 @@ mod describe;
 mod doubts;
 mod expand;
 mod function;
+mod known;
+pub(crate) mod notation;
 mod passing;
 mod path;
 mod problems;
 mod resolve;
 mod signature;
-pub(super) mod system_call;
+pub(crate) mod system_call;
 
 pub use advice::advise;
 pub use describe::{
@@ -45,5 +49,6 @@ pub use describe::{
 };
 pub use doubts::doubts;
 pub use function::{has_parameter, kernel_finds_parameters};
+pub use known::{known_function, tells_programs_memory};
 pub use resolve::{Note, Resolution, ResolvedNames, resolve, resolve_names};
 pub use signature::{PassedParameter, Signature, signature};

@@ -36,7 +36,7 @@ pub(super) fn placed(members: &[BtfMember], mut start: usize) -> Vec<(&BtfMember
         .iter()
         .map(|member| {
             let name = start + if member.arrow { 2 } else { 1 };
-            start = name + member.name.len();
+            start = name + member.to_string().len();
             (member, Span::new(name, start))
         })
         .collect()
@@ -65,12 +65,16 @@ pub(super) fn follow(
         let mut bit_offset = 0;
         let (mut name, mut at) = (first, at);
         let mut owner = target;
-        let found = loop {
+        let (ty, bits) = loop {
             let looked_up = Step::part(argument, at.start, PartStep::LookUp);
             let found = member(btf, owner, &name.name, at).map_err(|problem| problem.at(looked_up))?;
-            bit_offset += found.bit_offset;
-            let Some((next, next_at)) = rest.next_if(|(next, _)| !next.arrow) else { break found };
-            (name, at, owner) = (next, next_at, found.member.ty);
+            let (ty, within) =
+                element(btf, found.member.ty, name, at).map_err(|problem| problem.at(looked_up))?;
+            bit_offset += found.bit_offset + within;
+            let Some((next, next_at)) = rest.next_if(|(next, _)| !next.arrow) else {
+                break (ty, found.member.bits);
+            };
+            (name, at, owner) = (next, next_at, ty);
         };
         let offset = i32::try_from(bit_offset / 8).map_err(|_too_large| {
             let message = format!("`{}` lies beyond 2 GiB", name.name);
@@ -83,8 +87,8 @@ pub(super) fn follow(
         let inner = Box::new(value.fetch);
         value = Value {
             fetch: Fetch { kind: FetchKind::Deref { user: false, offset, inner }, span },
-            ty: found.member.ty,
-            bits: found.member.bits.map(|bits| BitField { bit_offset, bits }),
+            ty,
+            bits: bits.map(|bits| BitField { bit_offset, bits }),
         };
     }
     Ok(value)
@@ -98,6 +102,25 @@ fn member<'a>(btf: &'a Btf, owner: TypeId, name: &str, at: Span) -> Result<Found
     };
     let found = btf.member(composite, name).map_err(broken)?;
     found.ok_or_else(|| problems::no_member(btf, owner, composite, name, at))
+}
+
+/// The type of the element of an array that a member is, and its distance from the beginning of the member in bits.
+fn element(btf: &Btf, mut ty: TypeId, member: &BtfMember, at: Span) -> Result<(TypeId, u64), Diagnostic> {
+    let broken = |error| problems::broken(at, &error);
+    let mut bit_offset = 0_u64;
+    for index in &member.indices {
+        let Kind::Array { element, count } = btf.resolved(ty).map_err(broken)?.kind else {
+            return Err(problems::no_array(btf, ty, member, at));
+        };
+        // The length of `[]` is not known.
+        if count != 0 && *index >= count {
+            return Err(problems::no_element(member, *index, count, at));
+        }
+        let bytes = btf.size(element).map_err(broken)?.unwrap_or_default();
+        bit_offset = bit_offset.saturating_add(bytes.saturating_mul(8).saturating_mul((*index).into()));
+        ty = element;
+    }
+    Ok((ty, bit_offset))
 }
 
 /// Names of the members of a structure, including those of anonymous structures in it.

@@ -49,8 +49,10 @@ pub(super) fn ambiguous(at: Span, function: &Function, severe: bool) -> Diagnost
 fn known_elsewhere(name: &str) -> Option<String> {
     let number = name.strip_prefix("arg").filter(|number| number.parse::<u32>().is_ok());
     Some(match (name, number) {
-        (_, Some(number)) => format!("write `$arg{number}`"),
+        (_, Some("0")) => "write `$arg1`: the kernel counts arguments from 1".to_owned(),
+        (_, Some(number)) => format!("write `$arg{number}`: the kernel counts arguments from 1"),
         ("comm", _) => "write `$comm`".to_owned(),
+        ("retval", _) => "write `$retval`, in a return probe (`r`)".to_owned(),
         ("pid" | "tid" | "tgid" | "cpu", _) => {
             "leave it out: every event has its CPU, and the thread, the process and the name of its task"
                 .to_owned()
@@ -99,7 +101,7 @@ pub(super) fn no_pointer(btf: &Btf, ty: TypeId, member: &BtfMember, at: Span) ->
     let problem = Diagnostic::error(Code::NoPtrStrct, at, message);
     let structure = btf.resolved(ty).is_ok_and(|ty| matches!(ty.kind, Kind::Composite(_)));
     if structure {
-        problem.with_hint(format!("write `.{}`: the structure itself is there", member.name))
+        problem.with_hint(format!("write `.{member}`: the structure itself is there"))
     } else {
         problem.with_hint("end the path here")
     }
@@ -115,6 +117,26 @@ pub(super) fn no_structure(btf: &Btf, ty: TypeId, at: Span) -> Diagnostic {
         (format!("`{text}` has no members"), "end the path before it")
     };
     Diagnostic::error(Code::BadBtfTid, at, message).with_hint(hint)
+}
+
+/// An index of what is no array.
+pub(super) fn no_array(btf: &Btf, ty: TypeId, member: &BtfMember, at: Span) -> Diagnostic {
+    let text = btf.type_text(ty).unwrap_or_default();
+    let problem = Diagnostic::error(Code::NoBtfField, at, format!("`{text}` is not an array"));
+    if btf.resolved(ty).is_ok_and(|ty| matches!(ty.kind, Kind::Pointer(_))) {
+        return problem.with_hint(format!("follow the pointer: NAME=+OFFSET(...{}):TYPE", member.name));
+    }
+    problem.with_hint(format!("write `{}` without an index", member.name))
+}
+
+/// An index behind the end of an array.
+pub(super) fn no_element(member: &BtfMember, index: u32, count: u32, at: Span) -> Diagnostic {
+    let message = format!("`{}` has {count} elements, and no [{index}]", member.name);
+    let hint = match count {
+        1 => "its element is [0]".to_owned(),
+        _ => format!("its elements are [0] to [{}]", count - 1),
+    };
+    Diagnostic::error(Code::NoBtfField, at, message).with_hint(hint)
 }
 
 /// No member of that name.

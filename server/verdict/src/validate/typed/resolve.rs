@@ -7,12 +7,13 @@ use super::expand::Expansion;
 use super::function::{self, Function, Unknown};
 use super::passing::Passed;
 use super::path::{self, Value};
-use super::{problems, system_call};
+use super::{notation, problems, system_call};
+use kprobed_filter::Notation;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::{BtfError, TypeId};
 use kprobed_lang::definition::{
     ARGUMENT_NAME_MAX_BYTES, Argument, ArgumentStep, BtfMember, BtfRoot, Code, Diagnostic, Features, Fetch,
-    FetchKind, Name, PartStep, Place, ProbeDefinition, Span, Step, Type, exceeded_limits,
+    FetchKind, Name, PartStep, Place, ProbeDefinition, Span, Step, Type, exceeded_limits, name_members,
 };
 
 /// A definition as every kernel reads it.
@@ -33,6 +34,8 @@ pub struct Note {
     pub path: String,
     /// Its declaration in C, such as `const unsigned char *name`.
     pub declaration: String,
+    /// How people write its numbers.
+    pub notation: Notation,
 }
 
 /// The outcome for the names of a definition.
@@ -117,6 +120,9 @@ pub fn resolve_names(
             Err(problem) => findings.push(problem),
         }
     }
+    let (indices, mut args): (Vec<usize>, Vec<Argument>) = args.into_iter().unzip();
+    name_members(&mut args);
+    let args: Vec<_> = indices.into_iter().zip(args).collect();
     if native && !findings.is_empty() {
         // No argument is read then.
         return ResolvedNames { findings, ..ResolvedNames::unchanged(definition) };
@@ -315,9 +321,11 @@ impl Resolver<'_> {
             return Ok(Argument { name: resolved.name, ..argument.clone() });
         }
         let declared = written.rsplit(['>', '.']).next().unwrap_or_default();
-        let name = if declared == "$retval" { "" } else { declared };
+        let name = if declared == "$retval" { "" } else { declared.split('[').next().unwrap_or_default() };
         let declaration = btf.declaration(value.ty, name).map_err(broken)?;
-        self.notes.push(Note { index, path: written, declaration });
+        let is_result = resolved.fetch.kind == FetchKind::Retval;
+        let notation = notation::of(btf, value.ty, &resolved, is_result).map_err(broken)?;
+        self.notes.push(Note { index, path: written, declaration, notation });
         Ok(resolved)
     }
 

@@ -1,12 +1,13 @@
 //! System calls: the functions that the entry code of the kernel calls, which have the arguments of
 //! the caller in a `struct pt_regs`.
 //!
-//! Owns which register has which argument, and the names that the kernel's own events give them.
+//! Owns which register has which argument, and the names and types that the kernel's own events give them.
 //! Never judges a definition.
 
-use super::function::Function;
+use super::function::{self, Function};
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::Kind;
+use kprobed_lang::definition::short::{CallArgument, SystemCall};
 use kprobed_lang::definition::{BtfRoot, FetchKind};
 
 /// The prefix of these functions (arch/x86/include/asm/syscall_wrapper.h).
@@ -16,7 +17,71 @@ pub(in crate::validate) const PREFIX: &str = "__x64_sys_";
 const REGISTERS: [&str; 6] = ["di", "si", "dx", "r10", "r8", "r9"];
 
 /// Other beginnings of names by which people know a system call.
-const OTHER_PREFIXES: [&str; 7] = ["__se_sys_", "__do_sys_", "sys_enter_", "__sys_", "ksys_", "SyS_", "sys_"];
+const OTHER_PREFIXES: [&str; 9] =
+    [PREFIX, "__se_sys_", "__do_sys_", "sys_enter_", "sys_exit_", "__sys_", "ksys_", "SyS_", "sys_"];
+
+/// The same registers in the `struct pt_regs` at the address in `%di`, for kernels without types
+/// (arch/x86/include/asm/ptrace.h).
+const OFFSETS: [u32; 6] = [112, 104, 96, 56, 72, 64];
+
+/// C types of arguments that are numbers, and how they are fetched. Everything else is an address, or too rare to be
+/// worth more than its bits.
+const NUMBERS: [(&str, &[&str]); 5] = [
+    (
+        "s32",
+        &["int", "pid_t", "clockid_t", "timer_t", "key_t", "mqd_t", "key_serial_t", "rwf_t", "__s32", "s32"],
+    ),
+    ("u32", &["unsigned int", "unsigned", "uid_t", "gid_t", "qid_t", "__u32", "u32", "uint32_t"]),
+    ("u16", &["umode_t"]),
+    ("s64", &["long", "off_t", "loff_t", "ssize_t"]),
+    ("u64", &["unsigned long", "size_t", "__u64", "u64", "aio_context_t", "old_sigset_t"]),
+];
+
+/// An argument that is called so is bytes, and no text, whatever C calls it: those of `write` and its kin.
+const BYTES: &str = "buf";
+
+/// The system call that a name means, with its arguments: as its event describes them, or else the function with its
+/// prototype, if the kernel shows the types of that.
+pub(crate) fn known(name: &str, facts: &KernelFacts) -> Option<SystemCall> {
+    let (function, call) = named(name, facts)?;
+    let mut declared = facts.system_call_arguments(call);
+    if declared.is_empty() {
+        declared = of_prototype(&format!("__do_sys_{call}"), facts).unwrap_or_default();
+    }
+    let own = function::look_up(&function, None, facts).ok();
+    let regs = own.and_then(|own| own.parameters.first().map(|parameter| parameter.name.clone()));
+    let regs = regs.filter(|name| !name.is_empty());
+    let value = |register: &str, offset: u32| match &regs {
+        Some(regs) => format!("{regs}->{register}"),
+        None => format!("+{offset}(%di)"),
+    };
+    let arguments = declared.into_iter().zip(REGISTERS.into_iter().zip(OFFSETS));
+    let argument = |((c_type, name), (register, offset)): ((String, String), (&str, u32))| CallArgument {
+        ty: fetched_as(&c_type, &name).to_owned(),
+        value: value(register, offset),
+        name,
+    };
+    Some(SystemCall { name: call.to_owned(), arguments: arguments.map(argument).collect(), function })
+}
+
+/// The types and names of the parameters of a function.
+fn of_prototype(function: &str, facts: &KernelFacts) -> Option<Vec<(String, String)>> {
+    let function = function::look_up(function, None, facts).ok()?;
+    let declared = function
+        .parameters
+        .iter()
+        .map(|parameter| Some((function.btf.type_text(parameter.ty).ok()?, parameter.name.clone())));
+    declared.collect()
+}
+
+/// How an argument of a C type is fetched.
+fn fetched_as(c_type: &str, name: &str) -> &'static str {
+    if c_type.contains('*') {
+        let is_text = c_type.replace(' ', "") == "constchar*" && name != BYTES;
+        return if is_text { "ustring" } else { "x64" };
+    }
+    NUMBERS.iter().find(|(_, types)| types.contains(&c_type)).map_or("x64", |(fetched, _)| fetched)
+}
 
 /// The function of the system call that a name means, and its name as the kernel's events have it.
 pub(in crate::validate) fn named<'n>(name: &'n str, facts: &KernelFacts) -> Option<(String, &'n str)> {
@@ -54,7 +119,8 @@ pub(super) fn argument_hint(
     wanted: &str,
     facts: &KernelFacts,
 ) -> Option<String> {
-    let names = facts.system_call_arguments(function.strip_prefix(PREFIX)?);
+    let declared = facts.system_call_arguments(function.strip_prefix(PREFIX)?);
+    let names: Vec<String> = declared.into_iter().map(|(_, name)| name).collect();
     let of_name = |name: &str| {
         let (register, _) = REGISTERS.iter().zip(&names).find(|(_, known)| *known == name)?;
         Some(format!("`{name}={parameter}->{register}`"))

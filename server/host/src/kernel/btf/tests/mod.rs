@@ -67,6 +67,26 @@ fn types_are_read_as_written() {
 }
 
 #[test]
+fn enumerators_have_their_values() {
+    const SIGNED: u32 = 1 << 31;
+    let mut w = BtfWriter::default();
+    let [a, b] = ["A", "B"].map(|name| w.name(name));
+    let signed = w.raw("signed", 6, SIGNED | 2, 4, &[a, u32::MAX, b, 1]);
+    let unsigned = w.raw("unsigned", 6, 1, 4, &[a, u32::MAX]);
+    let wide = w.raw("wide", 19, 2, 8, &[a, 1, 2, b, u32::MAX, u32::MAX]);
+    let lost = w.raw("lost", 6, 1, 4, &[12345, 0]);
+    let btf = Btf::parse(w.finish()).unwrap();
+    let values = |ty: TypeId| {
+        let Kind::Enum { values, .. } = btf.resolved(ty).unwrap().kind else { panic!() };
+        values.iter().collect::<Result<Vec<_>, _>>()
+    };
+    assert_eq!(values(signed).unwrap(), [(-1, "A"), (1, "B")]);
+    assert_eq!(values(unsigned).unwrap(), [(0xffff_ffff, "A")]);
+    assert_eq!(values(wide).unwrap(), [((2 << 32) + 1, "A"), (-1, "B")]);
+    assert_eq!(values(lost).unwrap_err(), BtfError::NoSuchName { offset: 12345 });
+}
+
+#[test]
 fn modules_go_on_where_the_kernel_ends() {
     let (writer, dentry) = sample();
     let base = Arc::new(Btf::parse(writer.finish()).unwrap());

@@ -1,0 +1,248 @@
+//! Adoption of an event that the kernel has: it becomes a probe of the daemon, and stays as it is.
+//!
+//! Owns what is recorded from when on. Before the adoption the event is not the daemon's to remove: what is taken back
+//! after a crash is that it is recorded. Never writes to another instance than the daemon's own: what other
+//! programs have switched on stays on.
+
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use super::adoptable::{Adoptable, has_guards, judge};
+use super::audited::Allowed;
+use super::controller::Controller;
+use super::create::settled_state;
+use super::footprint::Footprint;
+use super::job::Job;
+use super::judge::Work;
+use super::observed::{ObservedEvent, Switch};
+use super::plan::PlannedStep;
+use super::source::{event_source, of_stored};
+use super::step::{self, Aim, Seen, Step};
+use super::{Observed, Obstacle, Probe, own};
+use crate::auth::Caller;
+use crate::error::{Error, Reason};
+use crate::store::{ProbeSpec, Record, RequestKey};
+use kprobed_host::tracefs::{OwnEvent, Presence};
+use kprobed_lang::definition::Code;
+use kprobed_lang::model::{Labels, Metadata, MetadataChange, ProbeName, ProbeUid};
+use kprobed_verdict::checker::{CheckOutcome, DefinitionText, Taken};
+
+/// Make a probe of an event that the kernel has.
+#[derive(Clone, Debug)]
+pub struct AdoptRequest {
+    /// The event.
+    pub name: ProbeName,
+    /// Record it. Absent: as it is in the daemon's instance.
+    pub enabled: Option<bool>,
+    /// Kernel filter; empty for none. Absent: as it is in the daemon's instance.
+    pub filter: Option<String>,
+    /// Its labels.
+    pub labels: Labels,
+    /// For a file that declares the probe.
+    pub declared: Option<Declared>,
+    /// Makes the request safe to repeat.
+    pub request: Option<RequestKey>,
+    /// Check only.
+    pub validate_only: bool,
+}
+
+/// The declaration of a file whose event the kernel has already. An event is adopted only if it
+/// looks as if a daemon had made it whose database was lost, and if it is exactly what is declared.
+#[derive(Clone, Debug)]
+pub struct Declared {
+    /// The definition, in the words of the file.
+    pub definition: Arc<DefinitionText>,
+    /// What is kept with the probe.
+    pub metadata: MetadataChange,
+}
+
+/// An event that was adopted.
+#[derive(Clone, Debug)]
+pub struct Adopted {
+    /// The probe; with `validate_only`, as it would be.
+    pub probe: Arc<Probe>,
+    /// Names of the other tracing instances in which it is switched on; an empty name for the top
+    /// one.
+    pub enabled_in: Vec<String>,
+    /// What would be done, in order, if it was only checked.
+    pub plan: Vec<PlannedStep>,
+}
+
+/// An event that is about to be adopted.
+struct Adoption {
+    probe: Probe,
+    seen: Seen,
+}
+
+impl Controller {
+    /// Adopts an event.
+    pub(super) async fn adopt(&mut self, caller: &Caller, request: AdoptRequest) -> Result<Adopted, Error> {
+        let name = request.name.clone();
+        self.require_named(caller, &name, &request.labels)?;
+        if let Some(key) = &request.request
+            && let Some(uid) = self.parts.store.carried_out(key).await?
+        {
+            let probe = self.repeated(caller, key, uid)?;
+            return Ok(Adopted { probe, enabled_in: self.others(&name), plan: Vec::new() });
+        }
+        let judged = self.judge_adoption(&request);
+        let mut adoption = if request.validate_only {
+            judged?
+        } else {
+            self.noted(caller, "adopt", &name.to_string(), judged)?
+        };
+        let rule = self.require(caller, &adoption.probe)?;
+        // An adopted event has no lease. What a file declares is not limited.
+        self.require_lease(caller, &name, None)?;
+        self.require_room(caller, &name, &mut HashMap::new())?;
+        adoption.probe.record = adoption.probe.record.by(&caller.principal);
+        let allowed = Allowed { caller, rule, request: request.request.as_ref() };
+        let entry = allowed.change("adopt", &adoption.probe.record);
+        self.judge_filter(&adoption)?;
+        let enabled_in = self.others(&name);
+        let Adoption { probe, seen } = adoption;
+        let steps = steps(&probe, &seen);
+        let work = Work::new(None, Job::change(probe, steps)).asked(request.request, entry);
+        if request.validate_only {
+            let plan = self.plan(std::slice::from_ref(&work));
+            return Ok(Adopted { probe: Arc::new(work.job.probe), enabled_in, plan });
+        }
+        let outcome = self.change(vec![work]).await.pop().unwrap_or_else(|| Err(Error::stopping()));
+        let probe = outcome?.probe()?;
+        tracing::info!(probe = %name, uid = %probe.uid, others = ?enabled_in, "adopted");
+        Ok(Adopted { probe, enabled_in, plan: Vec::new() })
+    }
+
+    /// Whether an event can be adopted as requested, except for its filter. Writes nothing.
+    fn judge_adoption(&self, request: &AdoptRequest) -> Result<Adoption, Error> {
+        let AdoptRequest { name, enabled, filter, labels, declared, .. } = request;
+        let refused = |obstacle: Obstacle| {
+            let message = format!("`{name}` cannot be adopted: {}", obstacle.message);
+            Error::new(Reason::NOT_ADOPTABLE, message).with("event", name).with("obstacle", obstacle.code)
+        };
+        if self.parts.registry.get(name).is_some() {
+            let obstacle = Obstacle::new(
+                "NAME_OF_PROBE",
+                format!("kprobed has a probe of this name: `kprobectl get {name}`"),
+            );
+            return Err(refused(obstacle));
+        }
+        let lines: Vec<_> = self.tracefs().kprobe_list()?.lines_of(name).map(str::to_owned).collect();
+        if lines.is_empty() {
+            if !self.tracefs().has_event(name.group(), name.event()) {
+                return Err(Error::no_event(name));
+            }
+            let obstacle = Obstacle::new(
+                "NOT_A_KPROBE",
+                format!("it is not a kprobe event: `kprobectl add {name}` records it"),
+            );
+            return Err(refused(obstacle));
+        }
+        let checker = Arc::clone(&self.parts.checker);
+        let found = judge(&checker, &mut checker.recent_facts(), (name.group(), name.event()), &lines);
+        let Adoptable { listing, outcome } = found.map_err(refused)?;
+        let mut metadata = Metadata::default();
+        let outcome = match declared {
+            None => outcome,
+            Some(declared) => {
+                let ours = has_guards(&listing) || self.parts.instance.is_enabled(name).unwrap_or(false);
+                let as_declared = checker.check_text(&declared.definition, &mut checker.recent_facts())?;
+                let is_same = |taken: Taken| taken.name == *name && taken.problem.code == Code::SameProbe;
+                if !ours || !checker.taken(&as_declared).is_some_and(is_same) {
+                    return Err(Error::exists_foreign(name));
+                }
+                metadata = metadata.changed(declared.metadata.clone(), &self.leases.now());
+                as_declared
+            }
+        };
+        let gone = || own::missing(Presence::Absent, name);
+        let id = self.tracefs().event_id(name)?.ok_or_else(gone)?;
+        let own = OwnEvent::made(name, &listing, id);
+        let known = (outcome.meaning(), Footprint::of(&outcome));
+        let CheckOutcome { definition, text, report, .. } = outcome;
+        let spec = ProbeSpec { definition: text, labels: labels.clone(), metadata, ..ProbeSpec::default() };
+        let record = Record::new(name.clone(), spec, own.listing.clone(), SystemTime::now());
+        let record = Record { kernel_listing: own.listing.clone(), adopted: true, ..record };
+        let mut probe = Probe { own: Some(own), ..Probe::checked(record, &definition, &report, known) };
+        let Observed { switches, mut events, .. } = self.observer.observe(&[Arc::new(probe.clone())]);
+        let Some(ObservedEvent::There { switch, filter: in_force, unarmed, .. }) = events.remove(&probe.uid)
+        else {
+            return Err(gone());
+        };
+        let seen = Seen { switch, filter: in_force, unarmed };
+        let enabled = enabled.unwrap_or(seen.switch != Switch::Off);
+        if enabled {
+            switches.require_firing(definition.kind, report.arming)?;
+        }
+        probe.state = settled_state(enabled);
+        let wanted = &mut probe.record.spec;
+        wanted.enabled = enabled;
+        wanted.filter = filter.clone().unwrap_or_else(|| seen.filter.clone());
+        Ok(Adoption { probe, seen })
+    }
+
+    /// Has the kernel judge the filter.
+    fn judge_filter(&self, adoption: &Adoption) -> Result<(), Error> {
+        let Adoption { probe, seen } = adoption;
+        let filter = &probe.spec.filter;
+        if filter.is_empty() || filter.trim() == seen.filter.trim() {
+            return Ok(());
+        }
+        // Until it is adopted it is another program's, as the events of the host are.
+        let found = self.tracefs().host_event(&probe.name)?;
+        let event = found.ok_or_else(|| Error::no_event(&probe.name))?;
+        self.executor().judge_filter(&event, filter, None)
+    }
+
+    /// Has the events of an adopted one read as those of a probe from now on. What it has recorded before is read while
+    /// it belongs to no probe, so that the account begins with the hits from now on.
+    pub(super) fn begin_to_read(&mut self, job: &mut Job) -> Result<(), Error> {
+        let Some(own) = job.probe.own.clone() else {
+            return Err(own::missing(Presence::Absent, &job.probe.name));
+        };
+        let checker = &*self.parts.checker;
+        let (definition, notations) =
+            of_stored(checker, &job.probe.spec.definition, &mut checker.recent_facts())?;
+        let reader = (self.tracefs(), checker);
+        let (id, source) = event_source(reader, job.probe.uid, &own.name, (&definition, &notations))?;
+        source.origin.set_labels(job.probe.spec.labels.clone());
+        if job.is_next(&Step::Disable) {
+            job.take_step(|_probe, _step| Ok(self.parts.instance.set_enabled(&own.name, false)?));
+            self.readers.drain();
+        }
+        let counts = self.tracefs().hit_counts().unwrap_or_default();
+        job.until_now = Some(counts.of(&own).unwrap_or_default());
+        job.probe.schema = Some(Arc::clone(&source.origin.schema));
+        self.sources.insert([(id, Arc::clone(&source))]);
+        job.source = Some(source);
+        Ok(())
+    }
+
+    /// An adoption that the daemon has not acknowledged before it ended: the event is not recorded, and stays.
+    pub(super) fn leave_alone(&mut self, name: &ProbeName, uid: ProbeUid) {
+        let instance = &self.parts.instance;
+        let off = instance.set_enabled(name, false).and_then(|()| instance.set_filter(name, ""));
+        if let Err(error) = off {
+            tracing::warn!(event = %name, %error, "cannot switch off an event that was not adopted");
+        }
+        self.readers.drain();
+        self.forget_live(&[uid]);
+    }
+
+    /// The other tracing instances in which an event is switched on.
+    fn others(&self, name: &ProbeName) -> Vec<String> {
+        let recorders = self.tracefs().recorders();
+        let ours = self.parts.instance.name();
+        let on = self.tracefs().recording(&recorders, (name.group(), name.event()));
+        on.map(|recorder| recorder.name().to_owned()).filter(|name| name != ours).collect()
+    }
+}
+
+/// The steps that bring the event to what is wanted. If it is on, it is switched off first: see
+/// [`Controller::begin_to_read`].
+fn steps(probe: &Probe, seen: &Seen) -> Vec<Step> {
+    let is_on = seen.switch != Switch::Off;
+    let seen = Seen { unarmed: seen.unarmed || is_on, ..seen.clone() };
+    step::change(&seen, Aim::of(probe))
+}

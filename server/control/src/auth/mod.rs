@@ -1,0 +1,16 @@
+//! Authorisation: who asks for something, and whether the roles of this host allow it.
+//!
+//! Owns the caller of a request, the roles in force, and what each principal holds. The decision itself is that of
+//! [`kprobed_rights`]. Never finds out who is at the other end of a connection.
+
+mod audit_queue;
+mod caller;
+mod holdings;
+mod operation;
+mod rights;
+
+pub use audit_queue::{AuditInbox, AuditQueue};
+pub use caller::Caller;
+pub use holdings::{Asked, Holdings, Share};
+pub use operation::Operation;
+pub use rights::Rights;

@@ -1,0 +1,187 @@
+//! Breaker: the control thread's look at what probes cost, and the disarming of those that cost
+//! too much.
+//!
+//! Owns when it looks. A probe that is over its budget harms the host now: it is disarmed whatever the database says,
+//! and the next start of a daemon that could not store its trip finds it over its budget again. Never arms a probe:
+//! only a client does, by enabling or disabling it.
+
+use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+use std::time::SystemTime;
+
+use tokio::time::Instant;
+
+use super::cost::{CostTable, whole};
+use super::meter::{Breach, BudgetSettings, Meter, Reading};
+use super::pace::Pace;
+use super::trip::{to_store, trouble_of};
+use crate::audited;
+use crate::controller::{Controller, in_kernel};
+use crate::error::Error;
+use crate::job::Job;
+use crate::judge::{Before, Work, each};
+use crate::step::Step;
+use crate::{Probe, ProbeState};
+use kprobed_lang::model::ProbeUid;
+
+/// The smallest record of a probe in a ring buffer, in bytes: its header, the fields that all
+/// events have, and the address.
+const LEAST_RECORD_BYTES: f64 = 24.0;
+
+/// The part of the smallest budget of a second after which the readers tell of their events.
+const TOLD_AFTER: f64 = 0.2;
+
+/// Spending and trips of all probes.
+#[derive(Debug)]
+pub(crate) struct Budget {
+    limits: BudgetSettings,
+    meter: Meter,
+    /// The probes of the last look, and what a hit of each costs in nanoseconds.
+    known: HashMap<ProbeUid, (Arc<Probe>, f64)>,
+    pace: Pace,
+    /// Trips since the daemon has started.
+    trips: u64,
+}
+
+impl Budget {
+    pub(crate) fn new(limits: BudgetSettings) -> Self {
+        Self { meter: Meter::new(limits), known: HashMap::new(), limits, pace: Pace::default(), trips: 0 }
+    }
+
+    /// When there is something to do. Absent for never.
+    pub(crate) fn due(&self) -> Option<Instant> {
+        self.pace.next()
+    }
+
+    /// A probe was armed.
+    pub(crate) fn note_armed(&mut self) {
+        if self.least_ns_per_s().is_some() {
+            self.pace.note_armed(Instant::now());
+        }
+    }
+
+    /// The readers had many events.
+    pub(crate) fn note_activity(&mut self) {
+        if self.least_ns_per_s().is_some() {
+            self.pace.note_activity(Instant::now());
+        }
+    }
+
+    /// Trips since the daemon has started.
+    pub(crate) const fn trips(&self) -> u64 {
+        self.trips
+    }
+
+    fn least_ns_per_s(&self) -> Option<u64> {
+        [self.limits.probe_ns_per_s, self.limits.host_ns_per_s].into_iter().flatten().min()
+    }
+
+    /// The counts of these probes, as the meter takes them. A look at many probes of which few have
+    /// changed is to cost little: what a hit costs is remembered.
+    fn readings(
+        &mut self,
+        armed: impl Iterator<Item = (Arc<Probe>, u64)>,
+        costs: &CostTable,
+    ) -> Vec<Reading> {
+        let mut before = std::mem::take(&mut self.known);
+        let reading = |(probe, runs): (Arc<Probe>, u64)| {
+            let uid = probe.uid;
+            let known = before.remove(&uid).filter(|(known, _)| Arc::ptr_eq(known, &probe));
+            let (probe, hit_ns) = known.unwrap_or_else(|| {
+                let hit_ns = costs.hit(probe.kind, probe.arming, &probe.kernel_definition).ns;
+                (probe, hit_ns)
+            });
+            self.known.insert(uid, (probe, hit_ns));
+            Reading { uid, runs, hit_ns }
+        };
+        armed.map(reading).collect()
+    }
+
+    /// Bytes of events after which the readers are to tell of them.
+    fn told_after(&self, readings: &[Reading]) -> u64 {
+        let smallest = self.least_ns_per_s().unwrap_or(u64::MAX) as f64;
+        let dearest = readings.iter().map(|reading| reading.hit_ns).fold(1.0, f64::max);
+        whole(smallest * TOLD_AFTER / dearest * LEAST_RECORD_BYTES)
+    }
+}
+
+impl Controller {
+    /// Does what is due: a look at the costs.
+    pub(crate) async fn attend_budget(&mut self) {
+        let now = Instant::now();
+        if self.budget.pace.next().is_some_and(|next| next <= now) {
+            self.look_at_costs(now).await;
+        }
+    }
+
+    async fn look_at_costs(&mut self, now: Instant) {
+        let readings = match self.readings() {
+            Ok(readings) => readings,
+            Err(error) => {
+                // Other programs change their probes faster than the list can be read.
+                tracing::debug!(%error, "cannot read what probes cost");
+                return self.budget.pace.note_activity(now);
+            }
+        };
+        let budget = &mut self.budget;
+        let found = budget.meter.look(now, &readings);
+        let unseen = !self.aggregations.is_empty() || self.parts.registry.has_filtered();
+        budget.pace.looked(now, &found, !readings.is_empty(), unseen);
+        self.activity.set(budget.told_after(&readings));
+        if !found.breaches.is_empty() {
+            self.trip(found.breaches).await;
+        }
+    }
+
+    /// The counts of the probes that the daemon has armed.
+    fn readings(&mut self) -> Result<Vec<Reading>, Error> {
+        let counted: HashSet<_> = self.aggregations.counted().collect();
+        let is_armed = |probe: &Probe| {
+            in_kernel(&probe.state) && (probe.is_to_record() || counted.contains(&probe.name))
+        };
+        let counts = self.read_hits()?.into_iter();
+        let armed = counts.filter(|(probe, _)| is_armed(probe));
+        let armed = armed.map(|(probe, hits)| (probe, hits.hits.saturating_add(hits.nmissed)));
+        let armed: Vec<_> = armed.collect();
+        Ok(self.budget.readings(armed.into_iter(), &self.parts.costs.table()))
+    }
+
+    /// Disarms probes, and stores why.
+    async fn trip(&mut self, breaches: Vec<Breach>) {
+        let now = SystemTime::now();
+        let (mut work, mut tripped) = (Vec::new(), Vec::new());
+        for breach in breaches {
+            let Some(probe) = self.parts.registry.by_uid(breach.uid) else { continue };
+            let trouble = trouble_of(&breach, &probe.name, now);
+            self.delete_aggregations_of(&probe.name, "a probe of it has cost too much").await;
+            // The event is not looked at before: to switch it off needs nothing but that it is
+            // the daemon's.
+            let steps = if probe.spec.enabled { vec![Step::Disable] } else { Vec::new() };
+            let mut after = Probe { state: ProbeState::Tripped(trouble.clone()), ..Probe::clone(&probe) };
+            after.record.trip = Some(to_store(&trouble));
+            let entry = audited::entry_of_end(&probe.record, &trouble.reason);
+            let before = Before { probe: Arc::clone(&probe), drifted: false, is_to_record: false };
+            work.push(Work::new(Some(before), Job::change(after, steps)).insisting(entry));
+            tripped.push((probe, breach));
+        }
+        let outcomes = self.change(each(work)).await;
+        for ((probe, breach), outcome) in tripped.into_iter().zip(outcomes) {
+            if let Err(error) = outcome {
+                // It goes on paying, and the next look tries again.
+                tracing::warn!(probe = %probe.name, %error, "cannot disarm a probe that costs too much");
+                continue;
+            }
+            self.budget.trips += 1;
+            tracing::warn!(
+                probe = %probe.name,
+                budget = breach.scope.setting(),
+                hits_per_s = breach.rate.runs_per_s.round(),
+                hit_ns = breach.rate.hit_ns.round(),
+                ns_per_s = breach.rate.ns_per_s().round(),
+                limit_ns_per_s = breach.limit_ns_per_s,
+                "disarmed a probe that costs more than its budget"
+            );
+        }
+        self.triggers.forget_own();
+    }
+}

@@ -1,0 +1,378 @@
+//! Calibration: what a hit takes on this host, measured with temporary probes.
+//!
+//! Owns these probes, their tracing instance, also those that a killed daemon has left, and the arithmetic.
+//! They lie on two system calls that do nothing but return a number, and the daemon makes these calls
+//! itself, with one probe more after each measurement: the difference is the cost of that probe. Nothing
+//! else is recorded in the instance, and no reader has it open: so the deletion of a temporary probe empties no
+//! buffer that is in use. Never touches the probes of clients.
+
+use std::time::{Duration, Instant};
+
+use nix::unistd::{getpgrp, getppid};
+
+use super::cost::{CostTable, HitCost};
+use crate::error::Error;
+use kprobed_host::kernel::TRACE_CLOCK;
+use kprobed_host::tracefs::{
+    ClaimError, DefineError, Instance, InstanceOptions, OwnEvent, Tracefs, TracefsError,
+};
+use kprobed_lang::definition::guard;
+use kprobed_lang::model::ProbeName;
+use kprobed_verdict::checker::Checker;
+use kprobed_verdict::validate::Arming;
+
+/// Group of the temporary probes.
+const GROUP: &str = "kprobed_temporary";
+
+/// Buffers of the instance for each CPU, in KiB: what they record is never read, but the next record
+/// should not find its place in the fastest cache.
+const BUFFER_KIB: u64 = 256;
+
+/// The function of getppid(2), which the first call leads to.
+const FUNCTION: &str = "__x64_sys_getppid";
+
+/// The function of getpgrp(2), which the second call leads to: a return probe beside an entry probe
+/// of the same function would share its cost.
+const OTHER_FUNCTION: &str = "__x64_sys_getpgrp";
+
+/// How far into the function a place is looked for that is armed by a breakpoint, in bytes.
+const FURTHEST: u64 = 64;
+
+/// Arguments of the probes that measure what one of them takes.
+const ARGUMENTS: u32 = 12;
+
+/// Guards of the probe that measures what one of them takes.
+const GUARDS: u32 = 4;
+
+/// `orig_ax` of the registers to which a system call's first argument points
+/// (arch/x86/include/asm/ptrace.h:pt_regs): a small number. Its guard reads an address of the kernel, which
+/// kernels before 6.10 refuse without a fault (lib/strncpy_from_user.c).
+const SYSCALL_NUMBER: &str = "+120(%di)";
+
+/// `ip` of the same registers: an address of user space. Its guard faults on every kernel.
+const USER_ADDRESS: &str = "+128(%di)";
+
+/// Calls of both between two looks at the clock.
+const ROUNDS: u32 = 50;
+
+/// How long one measurement takes, unless [`LEAST_BATCHES`] take longer.
+const MEASURED_FOR: Duration = Duration::from_millis(5);
+
+/// The least number of batches of a measurement: some meet an interrupt or another task.
+const LEAST_BATCHES: usize = 8;
+
+/// No further measurement begins after this time: what is left out is taken in proportion. On a processor all of
+/// them take some 100 ms; an emulated one takes most of this.
+const LONGEST: Duration = Duration::from_secs(1);
+
+/// Event of the first probe.
+const ENTRY: &str = "entry";
+
+/// Why nothing could be measured.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum CalibrationError {
+    /// The kernel or the list of its probes.
+    #[error(transparent)]
+    Tracefs(#[from] TracefsError),
+    /// The instance belongs to another daemon.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// The kernel does not take a temporary probe.
+    #[error(transparent)]
+    Define(#[from] Box<DefineError>),
+    /// Its own event is not listed.
+    #[error("the kernel does not list `{GROUP}/{0}`, which it has accepted")]
+    NotListed(&'static str),
+    /// Facts of the kernel.
+    #[error("cannot look at `{FUNCTION}`: {0}")]
+    Check(String),
+    /// The calls do not run into the probe.
+    #[error("the probe on `{FUNCTION}` is not hit by its system call")]
+    NotHit,
+}
+
+/// What one round of calls takes.
+#[derive(Clone, Copy, Debug)]
+struct Round {
+    ns: f64,
+    /// How far the faster batches are apart.
+    spread_ns: f64,
+}
+
+impl Round {
+    /// Of the times of batches. The fastest one met no other work, of this host or, for a guest, of
+    /// the one below.
+    fn of(mut batches: Vec<f64>) -> Self {
+        batches.sort_by(f64::total_cmp);
+        let at = |part: usize| batches.get(batches.len() * part / 8).copied().unwrap_or_default();
+        Self { ns: at(0), spread_ns: at(2) - at(0) }
+    }
+
+    fn measure() -> Self {
+        let begun = Instant::now();
+        let mut batches = Vec::new();
+        // What is run for the first time is slower.
+        call();
+        while batches.len() < LEAST_BATCHES || begun.elapsed() < MEASURED_FOR {
+            let before = Instant::now();
+            call();
+            batches.push(before.elapsed().as_nanos() as f64 / f64::from(ROUNDS));
+        }
+        Self::of(batches)
+    }
+
+    /// What a probe takes that was added between two measurements.
+    fn since(self, before: Self) -> HitCost {
+        let error_ns = f64::hypot(self.spread_ns, before.spread_ns);
+        HitCost { ns: (self.ns - before.ns).max(1.0), error_ns }
+    }
+}
+
+fn call() {
+    for _ in 0..ROUNDS {
+        let _numbers = (getppid(), getpgrp());
+    }
+}
+
+/// Measures what hits take, with `inside` from [`place_of_breakpoint`]. Blocks for up to 300 ms,
+/// most of them to arm and disarm probes.
+///
+/// # Errors
+/// See [`CalibrationError`]; nothing is left in the kernel then either.
+pub(super) fn calibrate(
+    tracefs: &Tracefs,
+    own: &str,
+    inside: Option<u64>,
+) -> Result<CostTable, CalibrationError> {
+    let begun = Instant::now();
+    let mut temporary = Temporary::make(tracefs, own)?;
+    let measured = measure(&mut temporary, inside, begun);
+    let removed = temporary.remove();
+    let table = measured?;
+    removed?;
+    Ok(table)
+}
+
+/// The offset of a place in the function that is armed by a breakpoint. Absent if there is none. Reads
+/// facts of the kernel that every later check needs.
+///
+/// # Errors
+/// [`CalibrationError::Check`].
+pub(super) fn place_of_breakpoint(checker: &Checker) -> Result<Option<u64>, CalibrationError> {
+    let mut facts = checker.recent_facts();
+    let failed = |error: &dyn std::fmt::Display| CalibrationError::Check(error.to_string());
+    for offset in 1..FURTHEST {
+        let text = format!("p:{GROUP}/inside {FUNCTION}+{offset}");
+        let outcome = checker.check_with(&text, &mut facts).map_err(|error| failed(&error))?;
+        let is_accepted = outcome.against(None).is_none() && !outcome.report.is_entry;
+        if is_accepted && outcome.predicted_arming() == Some(Arming::Breakpoint) {
+            return Ok(Some(offset));
+        }
+    }
+    Ok(None)
+}
+
+fn measure(
+    temporary: &mut Temporary<'_>,
+    inside: Option<u64>,
+    begun: Instant,
+) -> Result<CostTable, CalibrationError> {
+    let mut before = Round::measure();
+    let mut add = |event: &'static str, line: &str| -> Result<Option<HitCost>, CalibrationError> {
+        // All others can be taken in proportion to the first one.
+        if event != ENTRY && begun.elapsed() > LONGEST {
+            return Ok(None);
+        }
+        let event = temporary.arm(event, line)?;
+        let hits = temporary.hits(&event)?;
+        let now = Round::measure();
+        let is_hit = temporary.hits(&event)? >= hits + u64::from(ROUNDS);
+        let cost = now.since(before);
+        before = now;
+        Ok(is_hit.then_some(cost))
+    };
+    let line = |event: &str, arguments: &str| format!("p:{GROUP}/{event} {FUNCTION}{arguments}");
+    // Those that make every later call slow come last.
+    let entry = add(ENTRY, &line(ENTRY, ""))?.ok_or(CalibrationError::NotHit)?;
+    // What cannot be measured takes as many times more as an entry does.
+    let mut table =
+        CostTable { ftrace: entry, ..CostTable::scaled(entry.ns / CostTable::CONSERVATIVE.ftrace.ns) };
+    // The kernel makes jumps much later than this waits: they save the breakpoint, as ftrace does.
+    table.optimised = HitCost { error_ns: entry.error_ns + entry.ns / 2.0, ..entry };
+    let of_return = format!("r:{GROUP}/return {OTHER_FUNCTION}");
+    table.return_ = add("return", &of_return)?.unwrap_or(table.return_);
+    if let Some(inside) = inside {
+        let of_breakpoint = format!("p:{GROUP}/inside {FUNCTION}+{inside}");
+        table.breakpoint = add("inside", &of_breakpoint)?.unwrap_or(table.breakpoint);
+    }
+    let mut with = |event: &'static str, arguments: &str| add(event, &line(event, arguments));
+    if let Some(further) = with("further", "")?
+        && let (Some(registers), Some(reads)) =
+            (with("registers", &arguments("%di:u64"))?, with("reads", &arguments("+8(%sp):u64"))?)
+    {
+        table.argument = each(registers, further, ARGUMENTS);
+        table.read = each(reads, registers, ARGUMENTS);
+        // The name of this thread.
+        if let Some(texts) = with("texts", &arguments("$comm"))? {
+            table.text = of_any_length(each(texts, registers, ARGUMENTS));
+        }
+        if let (Some(numbers), Some(addresses)) =
+            (with("guards", &guards(SYSCALL_NUMBER))?, with("faults", &guards(USER_ADDRESS))?)
+        {
+            table.guard = either(each(numbers, further, GUARDS), each(addresses, further, GUARDS));
+        }
+    }
+    Ok(CostTable { is_calibrated: true, ..table })
+}
+
+/// As many arguments as are measured together.
+fn arguments(fetched: &str) -> String {
+    (0..ARGUMENTS).map(|number| format!(" a{number}={fetched}")).collect::<Vec<_>>().concat()
+}
+
+/// Guards of a value as in the lines of clients: with a text after them, the kernel reads each of them
+/// twice.
+fn guards(value: &str) -> String {
+    let guard = |number| format!(" __kpd_g{number}=-2147483647({value}):ustring");
+    let guards = (0..GUARDS).map(guard).collect::<Vec<_>>().concat();
+    format!("{guards} {}=\\\"{}\":string", guard::END, guard::END_TEXT)
+}
+
+/// What one of the arguments takes by which two probes differ.
+fn each(with: HitCost, without: HitCost, count: u32) -> HitCost {
+    let count = f64::from(count);
+    HitCost {
+        ns: ((with.ns - without.ns) / count).max(0.0),
+        error_ns: f64::hypot(with.error_ns, without.error_ns) / count,
+    }
+}
+
+/// What a text takes, of which that of a short one was measured.
+fn of_any_length(short: HitCost) -> HitCost {
+    HitCost { error_ns: short.error_ns + short.ns / 2.0, ..short }
+}
+
+/// What a guard takes, whatever value it reads: all of them can be addresses of user space, or none.
+fn either(number: HitCost, address: HitCost) -> HitCost {
+    HitCost {
+        ns: f64::midpoint(number.ns, address.ns),
+        error_ns: (number.ns - address.ns).abs() / 2.0 + number.error_ns.max(address.error_ns),
+    }
+}
+
+/// The instance and the events. [`Temporary::remove`] has to be called in any case; the next start
+/// does it if this daemon is killed before.
+struct Temporary<'a> {
+    tracefs: &'a Tracefs,
+    instance: Instance,
+    events: Vec<OwnEvent>,
+}
+
+impl<'a> Temporary<'a> {
+    /// Makes the instance, for a daemon whose own instance has this name.
+    fn make(tracefs: &'a Tracefs, own: &str) -> Result<Self, CalibrationError> {
+        let options = InstanceOptions {
+            name: temporary_instance(own),
+            buffer_kib: BUFFER_KIB,
+            buffer_max_kib: BUFFER_KIB,
+            sub_buffer_kib: 0,
+            clock: TRACE_CLOCK,
+        };
+        let (instance, _claim) = Instance::open_or_create(tracefs, &options)?;
+        Ok(Self { tracefs, instance, events: Vec::new() })
+    }
+
+    /// Defines a probe by a line of `kprobe_events` with this event of the group, and records it.
+    fn arm(&mut self, event: &'static str, line: &str) -> Result<OwnEvent, CalibrationError> {
+        for outcome in self.tracefs.define_kprobes(&[line]) {
+            outcome.map_err(Box::new)?;
+        }
+        let name = ProbeName::new(GROUP, event).map_err(|_bad| CalibrationError::NotListed(event))?;
+        self.tracefs.forget_kprobe_list();
+        let found = self.tracefs.find_own(&*self.tracefs.kprobe_list()?, &name, line)?;
+        let own = found.ok_or(CalibrationError::NotListed(event))?;
+        self.events.push(own.clone());
+        self.instance.set_enabled(&own.name, true)?;
+        Ok(own)
+    }
+
+    /// How often the kernel has counted a hit of a probe, skipped runs included.
+    fn hits(&self, event: &OwnEvent) -> Result<u64, CalibrationError> {
+        let counts = self.tracefs.hit_counts()?;
+        Ok(counts.of(event).map_or(0, |hits| hits.hits.saturating_add(hits.nmissed)))
+    }
+
+    /// Removes everything. The instance goes last: a start looks for the events if it is there.
+    fn remove(self) -> Result<(), CalibrationError> {
+        self.tracefs.forget_kprobe_list();
+        let list = self.tracefs.kprobe_list()?;
+        for event in &self.events {
+            self.instance.set_enabled(&event.name, false)?;
+            self.tracefs.delete_own(&list, event)?;
+        }
+        Ok(self.instance.remove()?)
+    }
+}
+
+/// Name of the instance for what lasts for a moment, of a daemon whose own instance has this name. The next start
+/// removes what a killed daemon has left of it.
+pub(crate) fn temporary_instance(own: &str) -> String {
+    format!("{own}-temporary")
+}
+
+/// Removes what a daemon that was killed has left: the instance by its name, and with it the events
+/// of the group. Without the instance, events of that group are not the daemon's.
+///
+/// # Errors
+/// When the kernel cannot be asked. What cannot be removed is left, with a warning.
+pub(crate) fn remove_leftovers(tracefs: &Tracefs, own: &str) -> Result<(), Error> {
+    let Some(instance) = Instance::find(tracefs, &temporary_instance(own)) else { return Ok(()) };
+    let list = tracefs.kprobe_list()?;
+    let ours = list.probes().iter().filter_map(|listed| {
+        let name = listed.name.clone().filter(|name| name.group() == GROUP)?;
+        Some((name, listed.line.clone()))
+    });
+    let ours: Vec<_> = ours.collect();
+    for (name, _) in &ours {
+        if let Err(error) = instance.set_enabled(name, false) {
+            tracing::warn!(event = %name, %error, "cannot disarm a temporary probe that was left");
+        }
+    }
+    for (name, listing) in ours {
+        let id = tracefs.event_id(&name)?.unwrap_or_default();
+        let own = OwnEvent::made(&name, &listing, id);
+        match tracefs.delete_own(&list, &own) {
+            Ok(_) => tracing::info!(event = %own.name, "removed a temporary probe that was left"),
+            Err(error) => tracing::warn!(event = %own.name, %error, "cannot remove a temporary probe"),
+        }
+    }
+    // Last: without it the next start would not look for the events.
+    if let Err(error) = instance.remove() {
+        tracing::warn!(%error, "cannot remove the instance of temporary probes");
+    }
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_round_is_measured_by_its_fastest_batch() {
+        // One met another task.
+        let round = Round::of(vec![100.0, 104.0, 101.0, 102.0, 103.0, 99.0, 100.0, 5000.0]);
+        assert!((round.ns - 99.0).abs() < 1e-9 && (round.spread_ns - 1.0).abs() < 1e-9, "{round:?}");
+        let slower = Round { ns: 700.0, spread_ns: 0.0 };
+        let cost = slower.since(round);
+        assert!((cost.ns - 601.0).abs() < 1e-9 && (cost.error_ns - 1.0).abs() < 1e-9, "{cost:?}");
+        assert!(Round::measure().ns > 0.0);
+    }
+
+    #[test]
+    fn a_guard_takes_what_either_value_takes() {
+        let number = HitCost { ns: 100.0, error_ns: 5.0 };
+        let guard = either(number, HitCost { ns: 500.0, error_ns: 10.0 });
+        assert!((guard.ns - 300.0).abs() < 1e-9 && (guard.error_ns - 210.0).abs() < 1e-9, "{guard:?}");
+        assert_eq!(guards("+8(%di)").split(' ').nth(4), Some("__kpd_g3=-2147483647(+8(%di)):ustring"));
+    }
+}

@@ -1,0 +1,99 @@
+//! Costs of this host: the figures in force, where they come from, and when they are measured.
+//!
+//! Owns the choice between stored, measured and conservative figures. What is measured, and how,
+//! is in [`super::calibrate`].
+
+use std::path::Path;
+use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Instant, SystemTime};
+
+use super::calibrate::{calibrate, place_of_breakpoint};
+use super::cost::CostTable;
+use crate::controller::{Controller, ControllerParts};
+use crate::store::StoredCalibration;
+use kprobed_host::kernel::HostIdentity;
+
+/// The figures in force, which the control thread sets and checks read.
+#[derive(Debug)]
+pub struct Costs(RwLock<Arc<CostTable>>);
+
+impl Default for Costs {
+    fn default() -> Self {
+        Self(RwLock::new(Arc::new(CostTable::CONSERVATIVE)))
+    }
+}
+
+impl Costs {
+    /// The figures.
+    pub fn table(&self) -> Arc<CostTable> {
+        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    }
+
+    fn set(&self, table: CostTable) {
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+    }
+}
+
+impl Controller {
+    /// Takes the figures of an earlier calibration on this kernel and processor, or measures them
+    /// now. If neither works, the conservative ones are in force.
+    pub(crate) async fn calibrate(&self) {
+        let parts = &self.parts;
+        if !parts.budget.calibrate || !self.tracefs().has_kprobe_events() {
+            return;
+        }
+        let host = describe(&parts.host, &parts.procfs);
+        match parts.store.calibration().await {
+            Ok(Some(stored)) if stored.host == host => {
+                if let Ok(table) = serde_json::from_str(&stored.figures) {
+                    return parts.costs.set(table);
+                }
+            }
+            Ok(_) => {}
+            Err(error) => tracing::warn!(%error, "cannot read what hits cost on this host"),
+        }
+        if let Some(table) = measured(parts) {
+            let figures = serde_json::to_string(&table).unwrap_or_default();
+            let stored = StoredCalibration { host, figures };
+            if let Err(error) = parts.store.set_calibration(&stored, SystemTime::now()).await {
+                tracing::warn!(%error, "cannot store what hits cost on this host: the next start measures it again");
+            }
+            parts.costs.set(table);
+        }
+    }
+}
+
+fn measured(parts: &ControllerParts) -> Option<CostTable> {
+    let inside = place_of_breakpoint(&parts.checker);
+    let begun = Instant::now();
+    let own = &parts.instance_options.name;
+    match inside.and_then(|inside| calibrate(&parts.mounted.tracefs, own, inside)) {
+        Ok(table) => {
+            tracing::info!(
+                took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
+                ftrace_ns = table.ftrace.ns.round(),
+                error_ns = table.ftrace.error_ns.round(),
+                breakpoint_ns = table.breakpoint.ns.round(),
+                return_ns = table.return_.ns.round(),
+                argument_ns = table.argument.ns.round(),
+                read_ns = table.read.ns.round(),
+                text_ns = table.text.ns.round(),
+                guard_ns = table.guard.ns.round(),
+                "measured what hits cost"
+            );
+            Some(table)
+        }
+        Err(error) => {
+            tracing::warn!(%error, "cannot measure what hits cost: conservative figures are in force");
+            None
+        }
+    }
+}
+
+/// Kernel and processor, in one line.
+fn describe(host: &HostIdentity, procfs: &Path) -> String {
+    let text = std::fs::read_to_string(procfs.join("cpuinfo")).unwrap_or_default();
+    let model = text.lines().find_map(|line| line.strip_prefix("model name")?.split_once(": "));
+    let model = model.map_or("", |(_, model)| model);
+    format!("{} {} {} {model}", host.kernel_release, host.kernel_version, host.machine)
+}

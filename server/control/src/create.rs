@@ -1,0 +1,170 @@
+//! Creation of a probe: whether it can be made, and by which steps.
+//!
+//! Owns the judgement of a new definition and its state once the kernel has it. Writes nothing:
+//! [`super::change`] does.
+
+use std::sync::Arc;
+
+use super::audited::Allowed;
+use super::command::{Changed, CreateRequest};
+use super::controller::Controller;
+use super::footprint::Footprint;
+use super::guard::Guarded;
+use super::job::{Basis, Job};
+use super::judge::{Grounds, Judged, Work};
+use super::observed::{KPROBES_ON, Switches};
+use super::replace::of_another;
+use super::source::host_event_fields;
+use super::step::{self, Aim};
+use super::{Probe, ProbeState, Sight};
+use crate::auth::Caller;
+use crate::error::{Error, Reason};
+use crate::store::{ProbeSpec, Record};
+use kprobed_lang::definition::ProbeKind;
+use kprobed_lang::model::{Metadata, Moment, ProbeName};
+use kprobed_verdict::checker::{Against, CheckOutcome, Checker, Taken};
+use kprobed_verdict::validate::Arming;
+
+impl Controller {
+    /// Whether a caller can have a probe made that stays.
+    pub(super) async fn judge_creation(
+        &self,
+        caller: &Caller,
+        request: CreateRequest,
+        grounds: &mut Grounds<'_>,
+    ) -> Result<Judged, Error> {
+        let lease = request.metadata.lease.clone().flatten();
+        let judged = self.judge_new(caller, request, grounds).await?;
+        if let Judged::Work(works) = &judged {
+            for name in works.iter().map(|work| &work.probe().name) {
+                self.require_lease(caller, name, lease.as_ref())?;
+                self.require_room(caller, name, &mut grounds.made_by)?;
+            }
+        }
+        Ok(judged)
+    }
+
+    /// The same without the limits of its roles, which are about what it holds.
+    pub(super) async fn judge_new(
+        &self,
+        caller: &Caller,
+        request: CreateRequest,
+        grounds: &mut Grounds<'_>,
+    ) -> Result<Judged, Error> {
+        self.require_text(caller, &request.definition, request.name.as_ref(), &request.labels)?;
+        if let Some(key) = &request.request
+            && let Some(uid) = self.carried_out(Some(key), grounds).await?
+        {
+            return Ok(Judged::Done(Changed::Probe(self.repeated(caller, key, uid)?)));
+        }
+        let request = CreateRequest { metadata: self.with_hold(request.metadata)?, ..request };
+        let told = |taken| Sight::new(&self.parts.rights, caller.clone()).told(&self.parts.registry, taken);
+        let key = request.request.clone();
+        let job = new_probe(&self.parts.checker, (caller, &told), request, grounds, &self.leases.now())?;
+        self.judge_host_event_filter(&job)?;
+        let rule = self.require(caller, &job.probe)?;
+        let allowed = Allowed { caller, rule, request: key.as_ref() };
+        let entry = allowed.change("create", &job.probe.record);
+        Ok(Judged::Work(vec![Work::new(None, job).asked(key, entry)]))
+    }
+}
+
+impl Controller {
+    /// Has the kernel judge the filter of an event of the host that is to be recorded. That of a new definition can be
+    /// judged only once the kernel has it.
+    pub(super) fn judge_host_event_filter(&self, job: &Job) -> Result<(), Error> {
+        let Probe { record, .. } = &job.probe;
+        if !job.begins_host_event() || record.spec.filter.is_empty() {
+            return Ok(());
+        }
+        let found = self.tracefs().host_event(&record.name)?;
+        let event = found.ok_or_else(|| Error::no_event(&record.name))?;
+        let shown = host_event_fields(self.tracefs(), &self.parts.checker, &record.name).ok();
+        self.executor().judge_filter(&event, &record.spec.filter, shown.as_ref())
+    }
+}
+
+/// Judges a probe that is to be made. Writes nothing. `told` is what its caller may know about a name that is taken.
+pub(super) fn new_probe(
+    checker: &Checker,
+    (caller, told): (&Caller, &dyn Fn(Taken) -> Taken),
+    request: CreateRequest,
+    grounds: &mut Grounds<'_>,
+    now: &Moment,
+) -> Result<Job, Error> {
+    let mut outcome = checker.check_text(&request.definition, &mut grounds.facts)?;
+    if let Some(name) = &request.name {
+        outcome = outcome.named(name).map_err(|found| of_another(&found, name))?;
+    }
+    let taken = checker.taken(&outcome).map(told);
+    refuse(request.definition.as_str(), &outcome, taken.as_ref())?;
+    if request.enabled {
+        grounds.observed.switches.require_firing(outcome.definition.kind, outcome.report.arming)?;
+    }
+    let line = checker.new_line(&outcome.definition, &grounds.claimed);
+    let metadata = Metadata::default().changed(request.metadata, now);
+    let CreateRequest { enabled, filter, labels, .. } = request;
+    let spec = ProbeSpec { definition: Arc::clone(&outcome.text), enabled, filter, labels, metadata };
+    let name = ProbeName::new(&line.group, &line.event)
+        .map_err(|error| Error::bad_argument("definition", error.to_string()))?;
+    if !grounds.claimed.insert(name.clone()) {
+        return Err(Error::twice(name));
+    }
+    let record = Record::new(name, spec, line.text, now.wall).by(&caller.principal);
+    Ok(creation(record, outcome))
+}
+
+/// The steps that make a probe whose definition was checked.
+pub(super) fn creation(record: Record, outcome: CheckOutcome) -> Job {
+    let (meaning, footprint) = (outcome.meaning(), Footprint::of(&outcome));
+    let notations = outcome.notations();
+    let CheckOutcome { definition, report, .. } = outcome;
+    let mut probe = Probe::checked(record, &definition, &report, (meaning, footprint));
+    if definition.is_of_host_event() {
+        // Its name is what it means.
+        probe = probe.guarded(Guarded::default());
+    }
+    let steps = step::define(&probe.kernel_definition, Aim::of(&probe));
+    Job::define(probe, Basis { definition, notations, report }, steps)
+}
+
+impl Switches {
+    /// Refuses to enable a probe that would not fire. A probe that is armed through ftrace never
+    /// fires while ftrace is switched off, and no probe does while kprobes are, but that of an event of the
+    /// host. If it is enabled then, it does not fire even after kprobes are switched on again (kernel/kprobes.c:
+    /// enable_kprobe clears its mark only while they are on, and arm_all_kprobes skips what is
+    /// marked).
+    pub(super) fn require_firing(&self, kind: ProbeKind, arming: Option<Arming>) -> Result<(), Error> {
+        if kind == ProbeKind::Event {
+            return Ok(());
+        }
+        if !self.kprobes {
+            let message =
+                "no probe fires while kprobes are switched off (`/sys/kernel/debug/kprobes/enabled` is 0)";
+            return Err(Error::new(Reason::KPROBES_DISABLED, message).fix(KPROBES_ON));
+        }
+        if arming == Some(Arming::Ftrace) && !self.ftrace {
+            let message = "probes at function entries do not fire while `kernel.ftrace_enabled` is 0";
+            return Err(Error::new(Reason::FTRACE_DISABLED, message).fix("sysctl kernel.ftrace_enabled=1"));
+        }
+        Ok(())
+    }
+}
+
+/// Turns a verdict into an error.
+pub(super) fn refuse(text: &str, outcome: &CheckOutcome, taken: Option<&Taken>) -> Result<(), Error> {
+    Err(match outcome.against(taken) {
+        None => return Ok(()),
+        Some(Against::Place(refusal)) => {
+            let refusal = refusal.clone().or_hint(|| outcome.nearest().hint());
+            Error::place(text, &refusal, &outcome.unread)
+        }
+        Some(Against::Text(problem)) => Error::definition(text, std::slice::from_ref(problem)),
+        Some(Against::Name(taken)) => Error::taken(text, taken),
+    })
+}
+
+/// The state of a probe that the kernel has.
+pub(super) const fn settled_state(enabled: bool) -> ProbeState {
+    if enabled { ProbeState::Armed } else { ProbeState::Disabled }
+}

@@ -1,0 +1,278 @@
+//! Hand-over to a second trace instance, so that a probe can be deleted while others record, or the
+//! buffers can grow.
+//!
+//! Owns the switch and its loss-free order. The kernel empties the buffers of every instance in
+//! which a kprobe event that is removed was ever enabled (kernel/trace/trace_events.c:
+//! probe_remove_event_call, EVENT_FILE_FL_WAS_ENABLED), and of no other. So everything that records
+//! is enabled in a second instance, in which what is to be deleted never was, the readers switch
+//! without losing or doubling an event, and the first instance is removed. The deletion then
+//! empties nothing.
+
+use std::collections::HashSet;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use super::controller::Controller;
+use super::observed::{ObservedEvent, Switch};
+use super::own;
+use super::step::{self, Seen, Step};
+use crate::error::Error;
+use kprobed_event::PauseReason;
+use kprobed_host::kernel::trace_clock_ns;
+use kprobed_host::tracefs::{ClaimError, Instance, InstanceOptions, TracefsError, grace_period};
+use kprobed_lang::model::{ProbeName, ProbeUid};
+use kprobed_trace::pipeline::{HandoverWindow, ReadersError};
+
+/// How often the daemon tries to remove an instance: another program may have one of its files open
+/// for a short time.
+const REMOVALS: usize = 20;
+
+/// Time between two of those tries.
+const REMOVAL_PAUSE: Duration = Duration::from_millis(5);
+
+/// What our instance records, or would record if it were switched on.
+#[derive(Clone, Debug)]
+pub(super) struct Recorded {
+    pub(super) name: ProbeName,
+    /// The filter in force; empty for none.
+    pub(super) filter: String,
+    /// Whether it is switched on.
+    pub(super) enabled: bool,
+    /// The id that its records carry. 0 for an event that is only planned.
+    pub(super) id: u16,
+}
+
+impl Recorded {
+    /// The steps that record it in another instance as it is recorded in ours.
+    pub(super) fn steps(&self) -> Vec<Step> {
+        step::change(&Seen::FRESH, step::Aim { enabled: Some(self.enabled), filter: &self.filter })
+    }
+}
+
+/// How to wait until every handler that runs has ended.
+#[derive(Debug)]
+pub(super) enum Settling<'a> {
+    /// By a probe that does not record.
+    Unused(&'a ProbeName),
+    /// By an event that does.
+    Recording(&'a Recorded),
+}
+
+impl Settling<'_> {
+    /// The reason of a pause: an event that records is used only if nothing is deleted.
+    const fn reason(&self) -> PauseReason {
+        match self {
+            Self::Unused(_) => PauseReason::Deletion,
+            Self::Recording(_) => PauseReason::Resize,
+        }
+    }
+
+    fn wait(&self, instance: &Instance) -> Result<(), TracefsError> {
+        match self {
+            Self::Unused(name) => instance.clear_filter_and_settle(name),
+            Self::Recording(event) => instance.settle_by(&event.name, &event.filter),
+        }
+    }
+}
+
+/// Why the daemon did not switch to a new instance. The old one is unchanged.
+#[derive(Debug, thiserror::Error)]
+pub(super) enum HandOverError {
+    /// The kernel refused something.
+    #[error(transparent)]
+    Tracefs(#[from] TracefsError),
+    /// Another daemon has the second instance.
+    #[error(transparent)]
+    Claim(#[from] ClaimError),
+    /// The new buffers cannot be read.
+    #[error(transparent)]
+    Readers(#[from] ReadersError),
+    /// The kernel overwrote events while both instances recorded.
+    #[error("more is recorded than can be read")]
+    Overload,
+}
+
+impl Controller {
+    /// What else our instance records.
+    pub(super) fn recorded_besides(&self, doomed: &HashSet<ProbeUid>) -> Result<Vec<Recorded>, Error> {
+        let mut recorded = Vec::new();
+        let mut probes = self.parts.registry.in_instance();
+        probes.retain(|probe| !self.making.iter().any(|made| made.uid == probe.uid));
+        probes.extend(self.making.iter().cloned());
+        probes.retain(|probe| !doomed.contains(&probe.uid));
+        probes.sort_by(|one, other| one.name.cmp(&other.name));
+        let observed = self.observer.observe(&probes);
+        for probe in probes {
+            let Some(live) = self.live.get(&probe.uid) else { continue };
+            // Changes by other programs stay: both instances must record the same.
+            let (enabled, filter) = match observed.events.get(&probe.uid) {
+                Some(ObservedEvent::Lost(_)) => continue,
+                Some(ObservedEvent::There { switch, filter, .. }) => {
+                    (probe.is_to_record() && *switch != Switch::Off, filter.clone())
+                }
+                Some(ObservedEvent::Unknown(_)) | None => (probe.is_to_record(), probe.spec.filter.clone()),
+            };
+            recorded.push(Recorded {
+                name: probe.name.clone(),
+                filter: own::kernel_filter(self.tracefs(), &probe.name, &filter, probe.schema.as_ref())?,
+                enabled,
+                id: live.source.origin.type_id,
+            });
+        }
+        Ok(recorded)
+    }
+
+    /// Switches to the second instance, made with those options, with everything of `recorded`.
+    /// What was enabled only in the old one is not in the new one.
+    pub(super) fn hand_over(
+        &mut self,
+        options: &InstanceOptions,
+        settling: &Settling<'_>,
+        recorded: &[Recorded],
+    ) -> Result<(), HandOverError> {
+        let begun = Instant::now();
+        self.note_last_interference();
+        let overrun = self.parts.instance.overrun()?;
+        let (next, claim) = self.parts.instance.create_next(self.tracefs(), options)?;
+        let prepared = prepare(&next, &self.parts.procfs, recorded);
+        // Buffers that overflow all the time do so during this check.
+        let overflows = prepared.is_ok() && self.parts.instance.overrun()? > overrun;
+        let ways = [Way::Running, Way::Stopped, Way::Paused].into_iter().skip(usize::from(overflows));
+        let way = match prepared.and_then(|()| self.go_over_to(&next, settling, recorded, ways)) {
+            Ok(way) => way,
+            Err(error) => {
+                remove(&next, recorded);
+                return Err(error);
+            }
+        };
+        let last = std::mem::replace(&mut self.parts.instance, next.clone());
+        self.parts.current_instance.set(next);
+        // The next one is claimed before the last one is released.
+        let last_claim = std::mem::replace(&mut self.parts.claim, claim);
+        remove(&last, recorded);
+        drop(last_claim);
+        let enabled: HashSet<_> =
+            recorded.iter().filter(|event| event.enabled).map(|event| event.id).collect();
+        for live in self.live.values_mut() {
+            live.ever_enabled = enabled.contains(&live.source.origin.type_id);
+        }
+        let instance = self.parts.instance.name();
+        tracing::info!(instance, events = recorded.len(), last = ?way, took = ?begun.elapsed(), "switched trace instance");
+        Ok(())
+    }
+
+    /// Switches in the first way that succeeds. Returns which it was.
+    fn go_over_to(
+        &mut self,
+        next: &Instance,
+        settling: &Settling<'_>,
+        recorded: &[Recorded],
+        ways: impl Iterator<Item = Way>,
+    ) -> Result<Way, HandOverError> {
+        for way in ways {
+            self.readers.hold(self.tracefs(), next)?;
+            let Err(error) = self.change_readers(next, settling, recorded, way) else { return Ok(way) };
+            self.readers.go_back();
+            if !matches!(error, HandOverError::Overload) {
+                return Err(error);
+            }
+            next.set_recording(false)?;
+            next.clear()?;
+        }
+        Err(HandOverError::Overload)
+    }
+
+    fn change_readers(
+        &mut self,
+        next: &Instance,
+        settling: &Settling<'_>,
+        recorded: &[Recorded],
+        way: Way,
+    ) -> Result<(), HandOverError> {
+        let both = recorded.iter().filter(|event| event.enabled).map(|event| event.id).collect();
+        if way == Way::Paused {
+            let pause = self.pause_recording(settling.reason(), true);
+            // What is just being recorded is, before it is read. A thorough wait would only lose
+            // more.
+            grace_period();
+            let now_ns = trace_clock_ns();
+            let wanted = HandoverWindow { window: now_ns..=now_ns, both, has_ended: true };
+            let is_over = self.readers.change_over(&wanted);
+            let goes_on = if is_over { next } else { &self.parts.instance };
+            self.resume_recording(&pause, &goes_on.clone());
+            return if is_over { Ok(()) } else { Err(HandOverError::Overload) };
+        }
+        let overrun = self.parts.instance.overrun()?;
+        next.set_recording(true)?;
+        let start_ns = trace_clock_ns();
+        // Every handler that ran when the window began has ended before the window does, and every
+        // one that ran at its end has ended before the buffers are read.
+        settling.wait(next)?;
+        let window = start_ns..=trace_clock_ns();
+        if next.overrun()? > 0 {
+            return Err(HandOverError::Overload);
+        }
+        let has_ended = way == Way::Stopped;
+        let pause = has_ended.then(|| self.pause_recording(settling.reason(), true));
+        let settled = settling.wait(next);
+        let overwritten = !has_ended && self.parts.instance.overrun()? > overrun;
+        let wanted = HandoverWindow { window, both, has_ended };
+        if settled.is_ok() && !overwritten && self.readers.change_over(&wanted) {
+            // Hits since then are in the next instance.
+            return Ok(());
+        }
+        if let Some(pause) = pause {
+            self.resume_recording(&pause, &self.parts.instance.clone());
+        }
+        Err(settled.err().map_or(HandOverError::Overload, Into::into))
+    }
+}
+
+/// How the last instance is left, the best way first.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Way {
+    /// It goes on recording while it is looked at. Under overload the kernel overwrites it
+    /// meanwhile.
+    Running,
+    /// It stops once both have recorded for long enough, so that what it has of that time is not
+    /// overwritten before it is read. When the buffer is too small for that time, what was hit
+    /// since it stopped is lost, and counted.
+    Stopped,
+    /// It stops before the next one begins. What is hit between them is lost, and counted.
+    Paused,
+}
+
+/// Switches everything on in an instance that does not record yet.
+fn prepare(next: &Instance, procfs: &std::path::Path, recorded: &[Recorded]) -> Result<(), HandOverError> {
+    next.exclude_this_process(procfs)?;
+    for event in recorded {
+        for step in event.steps() {
+            match step {
+                Step::Filter { after, .. } => next.set_filter(&event.name, &after)?,
+                Step::Enable => next.set_enabled(&event.name, true)?,
+                // It is fresh there.
+                Step::Disable | Step::Define { .. } | Step::Delete => {}
+            }
+        }
+    }
+    Ok(())
+}
+
+/// Removes an instance that is not read any more. If another program has it open, so that it cannot
+/// be removed, it at least records nothing.
+fn remove(instance: &Instance, recorded: &[Recorded]) {
+    for left in (0..REMOVALS).rev() {
+        match instance.clone().remove() {
+            Ok(()) => return,
+            Err(error) if left == 0 => {
+                tracing::warn!(%error, "an instance that is not used any more cannot be removed: is one of its files open?");
+            }
+            Err(_) => thread::sleep(REMOVAL_PAUSE),
+        }
+    }
+    for event in recorded {
+        if let Err(error) = instance.set_enabled(&event.name, false) {
+            tracing::warn!(%error, "cannot switch an event off");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Guarded writes to the daemon's own events: each directly follows a check that the event is the
+//! daemon's.
+//!
+//! Owns that check. The kernel has no write that asks for the identity of an event, except for
+//! deletion. Between the check and the write another program can take the name; so everything that
+//! is written here concerns only the daemon's instance, and after switching on the event is checked
+//! again, and switched off if it is not the daemon's. Never defines or deletes an event.
+
+use std::sync::Arc;
+
+use super::observed::{ObservedEvent, lost};
+use super::probe::Probe;
+use crate::error::Error;
+use kprobed_host::tracefs::format::Format;
+use kprobed_host::tracefs::{Instance, OwnEvent, Presence, Tracefs, TracefsError};
+use kprobed_lang::model::ProbeName;
+use kprobed_trace::decode::Schema;
+use kprobed_trace::filter::{Filter, FilterError, Proofs};
+
+/// Refuses if the event of that name is not ours.
+pub(super) fn require(presence: Presence, name: &ProbeName) -> Result<(), Error> {
+    if presence.is_ours() { Ok(()) } else { Err(missing(presence, name)) }
+}
+
+/// The error if this is found under the name, instead of our event.
+pub(super) fn missing(presence: Presence, name: &ProbeName) -> Error {
+    let lost = lost(&ObservedEvent::Lost(presence));
+    Error::not_in_kernel(name, &lost.reason, &lost.hint)
+}
+
+/// Switches our event on or off in our instance. Returns what was found under its name: if that is
+/// not ours, nothing was changed.
+pub(super) fn switch(
+    tracefs: &Tracefs,
+    instance: &Instance,
+    own: &OwnEvent,
+    on: bool,
+) -> Result<Presence, TracefsError> {
+    let presence = tracefs.presence(own)?;
+    if !presence.is_ours() {
+        return Ok(presence);
+    }
+    instance.set_enabled(&own.name, on)?;
+    if !on {
+        return Ok(presence);
+    }
+    let presence = tracefs.presence(own)?;
+    if presence == Presence::Foreign {
+        instance.set_enabled(&own.name, false)?;
+    }
+    Ok(presence)
+}
+
+/// Switches our event off in our instance, and clears the filter of one of the host: nothing is left of it
+/// there, and no handler writes it any more. Returns what was found under its name: if that is not ours,
+/// nothing was changed.
+pub(super) fn end(instance: &Instance, own: &OwnEvent, found: Presence) -> Result<Presence, TracefsError> {
+    let found = switch_off(instance, own, found)?;
+    if found.is_ours() && own.is_of_host() {
+        instance.clear_filter_and_settle(&own.name)?;
+    }
+    Ok(found)
+}
+
+/// Switches our event off in our instance, which is about to go. Returns what was found under its name: if that is not
+/// ours, nothing was changed.
+pub(super) fn switch_off(
+    instance: &Instance,
+    own: &OwnEvent,
+    found: Presence,
+) -> Result<Presence, TracefsError> {
+    if found.is_ours() {
+        instance.set_enabled(&own.name, false)?;
+    }
+    Ok(found)
+}
+
+/// Sets the filter of a probe in our instance; empty removes it. Returns what was found under its
+/// name: if that is not ours, nothing was changed.
+pub(super) fn set_filter(
+    tracefs: &Tracefs,
+    instance: &Instance,
+    own: &OwnEvent,
+    probe: &Probe,
+) -> Result<Presence, TracefsError> {
+    let presence = tracefs.presence(own)?;
+    if presence.is_ours() {
+        let filter = kernel_filter(tracefs, &own.name, &probe.spec.filter, probe.schema.as_ref())?;
+        instance.set_filter(&own.name, &filter)?;
+    }
+    Ok(presence)
+}
+
+/// The filter of a probe as the kernel gets it: over what it records, which is not always what is shown. It lets
+/// nothing pass because of a value that could not be read.
+pub(super) fn kernel_filter(
+    tracefs: &Tracefs,
+    name: &ProbeName,
+    filter: &str,
+    shown: Option<&Arc<Schema>>,
+) -> Result<String, TracefsError> {
+    if filter.is_empty() { Ok(String::new()) } else { Ok(proofs(tracefs, name, shown)?.certain(filter)) }
+}
+
+/// The filter over what the kernel records, without a proof that anything was read.
+///
+/// # Errors
+/// For a comparison that is possible only with what is shown.
+pub(super) fn recorded_filter(filter: &str, shown: Option<&Arc<Schema>>) -> Result<String, FilterError> {
+    let unknown = Schema { fields: Vec::new(), is_return: false };
+    // What the daemon cannot parse is for the kernel to say.
+    let Ok(parsed) = Filter::parse(filter) else { return Ok(filter.to_owned()) };
+    let recorded = parsed.for_kernel(shown.map_or(&unknown, AsRef::as_ref))?;
+    Ok(recorded.map_or_else(|| filter.to_owned(), |recorded| recorded.to_string()))
+}
+
+/// What shows that the fields of an event were read. The daemon records no event whose format it cannot read.
+fn proofs(tracefs: &Tracefs, name: &ProbeName, shown: Option<&Arc<Schema>>) -> Result<Proofs, TracefsError> {
+    let format = tracefs.format_text(name.group(), name.event())?;
+    Ok(Format::parse(&format).map(|format| Proofs::of(&format).of_shown(shown)).unwrap_or_default())
+}
+
+/// The filter of a probe as it was written, of what the kernel has.
+pub(super) fn written_filter(tracefs: &Tracefs, probe: &Probe, kernel: String) -> String {
+    let wanted = &probe.spec.filter;
+    let is_as_written = probe.schema.as_ref().is_none_or(|schema| schema.is_shown_as_recorded());
+    if kernel.is_empty() || is_as_written && kernel == *wanted {
+        return kernel;
+    }
+    // Without its format the event is gone, or is another program's.
+    let Ok(proofs) = proofs(tracefs, &probe.name, probe.schema.as_ref()) else { return kernel };
+    if proofs.certain(wanted) == kernel { wanted.clone() } else { proofs.written(&kernel) }
+}

@@ -1,0 +1,184 @@
+//! Permission for a change: what a request is about, once that is known, against the roles.
+//!
+//! Owns where the control thread asks: on a probe as it is, and on the probe that it would become.
+//! Never decides itself: [`kprobed_rights`] does.
+
+use std::sync::Arc;
+
+use super::controller::Controller;
+use super::footprint::Footprint;
+use super::{Probe, Sight, Trouble};
+use crate::auth::{Caller, Rights};
+use crate::error::Error;
+use kprobed_lang::definition::Definition;
+use kprobed_lang::model::{Labels, ProbeName};
+use kprobed_rights::{Known, Method, Object, Question, Read, Reads, RuleName};
+use kprobed_verdict::checker::{DefinitionText, group_of};
+
+impl Controller {
+    /// Refuses a change of a probe that its caller may not make, or a probe that it may not have made.
+    pub(super) fn require(&self, caller: &Caller, probe: &Probe) -> Result<Option<RuleName>, Error> {
+        on_probe(&self.parts.rights, caller, probe, &probe.object())
+    }
+
+    /// The same for a probe as a change would leave it. The refusal says what it reads then to those who may look at
+    /// it as it is.
+    pub(super) fn require_changed(
+        &self,
+        caller: &Caller,
+        probe: &Probe,
+        changed: &Probe,
+    ) -> Result<Option<RuleName>, Error> {
+        on_probe(&self.parts.rights, caller, probe, &changed.object())
+    }
+
+    /// Refuses the removal of a probe that its caller may not remove. A probe of its own whose function is not known
+    /// goes by its name and labels: nothing is read by that.
+    pub(super) fn require_removal(&self, caller: &Caller, probe: &Probe) -> Result<Option<RuleName>, Error> {
+        let is_its = probe.creator == caller.principal.account();
+        let object = probe.object();
+        let known = if is_its && object.known == Known::Part { Known::Text } else { object.known };
+        on_probe(&self.parts.rights, caller, probe, &Object { known, ..object })
+    }
+
+    /// Refuses a definition by what its text says alone, before anything of the kernel or of other probes is
+    /// looked at: a refusal would tell of them.
+    pub(super) fn require_text(
+        &self,
+        caller: &Caller,
+        definition: &DefinitionText,
+        name: Option<&ProbeName>,
+        labels: &Labels,
+    ) -> Result<(), Error> {
+        let reading = self.parts.checker.reading(definition);
+        let written = match &reading.result {
+            Ok(Definition::Probe(written)) => Some(written),
+            Ok(Definition::Delete(_)) => None,
+            Err(_) => reading.draft.as_ref(),
+        };
+        let name = match (name, written) {
+            (Some(name), _) => name.clone(),
+            // Rules have no condition on the event.
+            (None, Some(written)) => match ProbeName::new(group_of(written), "unnamed") {
+                Ok(name) => name,
+                // The definition is refused for it.
+                Err(_) => return Ok(()),
+            },
+            // What is said about a text that is no definition is in the text.
+            (None, None) => return Ok(()),
+        };
+        self.require_named(caller, &name, labels)
+    }
+
+    /// The same for a name and labels.
+    pub(super) fn require_named(
+        &self,
+        caller: &Caller,
+        name: &ProbeName,
+        labels: &Labels,
+    ) -> Result<(), Error> {
+        let known = Known::Text;
+        let object = Object { name, labels, functions: &[], module: None, reads: Reads::ALL, known };
+        self.parts.rights.require(caller, Some(&object)).map(drop)
+    }
+}
+
+/// Refuses what a caller may not do with a probe that it names, which rules see as this object. The refusal says what
+/// the probe reads to those who may look at it.
+pub fn on_probe(
+    rights: &Arc<Rights>,
+    caller: &Caller,
+    probe: &Probe,
+    object: &Object<'_>,
+) -> Result<Option<RuleName>, Error> {
+    if Sight::new(rights, caller.clone()).shows(probe) {
+        return rights.require(caller, Some(object));
+    }
+    let refused = |error: Error| error.with("probe", &probe.name);
+    rights.require_hidden(caller, object, &format!("`{}`", probe.name)).map_err(refused)
+}
+
+/// Why a probe is not armed although its definition means what it meant: its place was not known when the roles of
+/// who made it were asked, and they do not allow it where it is. Absent if they do, and for what no client has made.
+pub(super) fn denied_to_maker(rights: &Rights, probe: &Probe, footprint: &Footprint) -> Option<Trouble> {
+    let (maker, method) = (probe.record.maker()?, Method::named("CreateProbe")?);
+    let object = footprint.object(&probe.name, &probe.spec.labels);
+    let reads = object.reads.and(footprint.reads_of_filter(&probe.spec.filter));
+    let object = Object { reads, ..object };
+    let decision = rights.roles().decide(Question { principal: &maker, method, object: Some(&object) });
+    if decision.is_allowed() {
+        return None;
+    }
+    let reason = format!(
+        "its place was not known when `{maker}` made it, and `{maker}` may not have it there: {decision}"
+    );
+    let hint =
+        "delete it, or ask whoever keeps the role file of this host; enabling it asks again".to_owned();
+    Some(Trouble { code: "NOT_ALLOWED", reason, hint })
+}
+
+/// An event of the host, for rules. It has no labels and no function, and all of its fields can be
+/// read.
+pub(crate) const fn host_event<'a>(event: &'a ProbeName, none: &'a Labels) -> Object<'a> {
+    let reads = Reads::NONE.with(Read::HostEvents);
+    Object { name: event, labels: none, functions: &[], module: None, reads, known: Known::All }
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobed_rights::{Principal, Roles};
+    use kprobed_verdict::checker::Target;
+
+    use super::*;
+    use crate::auth::{AuditQueue, Operation};
+    use crate::samples::probe as test_probe;
+
+    #[test]
+    fn a_place_that_is_resolved_later_is_judged_by_the_roles_of_its_maker() {
+        let roles = "[[role]]\nname = \"team\"\nprincipals = [\"group:net\"]\n[[role.allow]]\nmethods = [\"change\"]\n\
+            reads = [\"registers\"]\n[[role.deny]]\nfunctions = [\"*_key\"]\n";
+        let rights = Rights::new(Roles::parse(roles).unwrap(), AuditQueue::new().0);
+        let maker = Principal::of_names(&["uid:7".to_owned(), "group:net".to_owned()]).unwrap();
+        let probe = test_probe(1, "net/rx").with(|record| *record = record.clone().by(&maker));
+        let at = |functions: &[&str]| {
+            let functions = functions.iter().map(|name| (*name).to_owned()).collect();
+            let target = Target { functions, module: Some("nf".to_owned()), whole: true };
+            Footprint { target, reads: Reads::NONE, ..Footprint::default() }
+        };
+        assert_eq!(denied_to_maker(&rights, &probe, &at(&["nf_hook"])), None);
+        let denied = denied_to_maker(&rights, &probe, &at(&["nf_hook", "nf_key"])).unwrap();
+        assert_eq!(denied.code, "NOT_ALLOWED");
+        assert!(
+            denied.reason.contains("`uid:7` may not have it there: role `team`, line 7 forbids it"),
+            "{denied:?}"
+        );
+        // Its group is one of the names that were kept with it: without it, it has no role.
+        let nameless = probe.clone().with(|record| record.creator_names.clear());
+        let denied = denied_to_maker(&rights, &nameless, &at(&["nf_hook"])).unwrap();
+        assert!(denied.reason.ends_with("it has no role"), "{denied:?}");
+        // What a file declares belongs to the daemon.
+        let own = probe.with(|record| record.creator.clear());
+        assert_eq!(denied_to_maker(&rights, &own, &at(&["nf_key"])), None);
+    }
+
+    #[test]
+    fn what_a_probe_reads_is_told_to_those_who_may_look_at_it() {
+        let roles = "[[role]]\nname = \"team\"\nprincipals = [\"uid:7\", \"uid:8\"]\n[[role.allow]]\n\
+            methods = [\"change\"]\nreads = [\"registers\"]\n\
+            [[role]]\nname = \"looks\"\nprincipals = [\"uid:8\"]\n[[role.allow]]\nmethods = [\"read\"]\n";
+        let rights = Arc::new(Rights::new(Roles::parse(roles).unwrap(), AuditQueue::new().0));
+        let probe = test_probe(1, "net/rx");
+        let refusal = |uid: &str, probe: &Probe| {
+            let principal = Arc::new(Principal::of_names(&[uid.to_owned()]).unwrap());
+            let caller = Caller::new(principal, Method::named("DeleteProbe").unwrap(), Operation::default());
+            let error = on_probe(&rights, &caller, probe, &probe.object()).unwrap_err();
+            assert!(error.metadata.contains(&("probe", "net/rx".to_owned())), "{error:?}");
+            error.message
+        };
+        assert!(refusal("uid:8", &probe).contains("does not allow to read "));
+        let hidden = refusal("uid:7", &probe);
+        assert!(hidden.ends_with("does not allow what it reads"), "{hidden}");
+        let own = probe.with(|record| record.creator = "uid:7".to_owned());
+        assert!(refusal("uid:7", &own).contains("does not allow to read "));
+    }
+}

@@ -1,0 +1,370 @@
+//! Plans: everything that is done to the kernel for some changes, in order, as values that print as
+//! shell commands.
+//!
+//! Owns the order of the steps of several changes, and which instance the daemon uses between them.
+//! Plain functions, which never write: [`super::judge`] makes the plan of a request from the same
+//! values that [`super::change`] carries out.
+
+use std::collections::{BTreeMap, HashSet};
+use std::fmt;
+
+use super::controller::in_kernel;
+use super::handover::Recorded;
+use super::job::Job;
+use super::remove::Room;
+use super::step::{Phase, Step};
+use kprobed_host::tracefs::{Alteration, OwnEvent};
+use kprobed_lang::model::ProbeName;
+
+/// A step, and what it is done to.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum PlannedStep {
+    /// A step for an event.
+    Event {
+        /// The event.
+        name: ProbeName,
+        /// The daemon's instance at that time.
+        instance: String,
+        /// What is done.
+        step: Step,
+    },
+    /// A step for an instance of the daemon.
+    Instance {
+        /// Its name.
+        name: String,
+        /// What is done.
+        step: InstanceStep,
+    },
+}
+
+/// What is done to an instance.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum InstanceStep {
+    /// It is made. It does not record yet.
+    Make {
+        /// Size of its buffers, in KiB for each CPU.
+        buffer_kib: u64,
+    },
+    /// Recording is switched on.
+    Record,
+    /// Recording is switched off.
+    Pause,
+    /// A file that another program has changed gets what the daemon wants there.
+    Restore(Alteration),
+    /// What its buffers hold is read, and it is removed.
+    Remove,
+}
+
+impl PlannedStep {
+    pub(super) fn for_event(instance: &str, name: &ProbeName, step: Step) -> Self {
+        Self::Event { name: name.clone(), instance: instance.to_owned(), step }
+    }
+
+    /// The event that it is about. Absent for a step that is about everything that is recorded.
+    pub const fn event(&self) -> Option<&ProbeName> {
+        match self {
+            Self::Event { name, .. } => Some(name),
+            Self::Instance { .. } => None,
+        }
+    }
+}
+
+impl fmt::Display for PlannedStep {
+    /// The command for a shell in the tracing directory.
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Event { name, instance, step } => {
+                let event = format_args!("instances/{instance}/events/{name}");
+                match step {
+                    Step::Disable => write!(f, "echo 0 > {event}/enable"),
+                    Step::Enable => write!(f, "echo 1 > {event}/enable"),
+                    Step::Define { line } => write!(f, "echo '{}' >> kprobe_events", quoted(line)),
+                    Step::Filter { after, .. } if after.is_empty() => write!(f, "echo 0 > {event}/filter"),
+                    Step::Filter { after, .. } => write!(f, "echo '{}' > {event}/filter", quoted(after)),
+                    Step::Delete => write!(f, "echo '-:{name}' >> kprobe_events"),
+                }
+            }
+            Self::Instance { name, step } => {
+                let instance = format_args!("instances/{name}");
+                match step {
+                    InstanceStep::Make { buffer_kib } => {
+                        write!(f, "mkdir {instance}; echo {buffer_kib} > {instance}/buffer_size_kb")
+                    }
+                    InstanceStep::Record => write!(f, "echo 1 > {instance}/tracing_on"),
+                    InstanceStep::Pause => write!(f, "echo 0 > {instance}/tracing_on"),
+                    InstanceStep::Restore(Alteration { file, wanted, .. }) => {
+                        let file = file.name();
+                        match wanted.as_str() {
+                            "" => write!(f, "echo > {instance}/{file}"),
+                            list if list.contains(' ') => write!(f, "echo '{list}' > {instance}/{file}"),
+                            word => write!(f, "echo {word} > {instance}/{file}"),
+                        }
+                    }
+                    InstanceStep::Remove => write!(f, "rmdir {instance}"),
+                }
+            }
+        }
+    }
+}
+
+/// Quoted for a shell, in single quotes.
+fn quoted(text: &str) -> String {
+    text.replace('\'', r"'\''")
+}
+
+/// What an event is like once the steps so far are done.
+#[derive(Clone, Debug)]
+struct After {
+    filter: String,
+    enabled: bool,
+}
+
+/// A plan that is being made.
+#[derive(Debug)]
+pub(super) struct KernelPlan {
+    /// The daemon's instance after the steps so far.
+    instance: String,
+    /// The instance that can replace it, and the size of its buffers.
+    other: String,
+    buffer_kib: u64,
+    steps: Vec<PlannedStep>,
+    changed: BTreeMap<ProbeName, After>,
+    deleted: HashSet<ProbeName>,
+}
+
+impl KernelPlan {
+    /// An empty plan. `instance` is the daemon's present one, and `other` the one that can replace
+    /// it, with buffers of that size.
+    pub(super) fn new(instance: &str, other: &str, buffer_kib: u64) -> Self {
+        let (instance, other) = (instance.to_owned(), other.to_owned());
+        let (changed, deleted) = (BTreeMap::new(), HashSet::new());
+        Self { instance, other, buffer_kib, steps: Vec::new(), changed, deleted }
+    }
+
+    pub(super) fn into_steps(self) -> Vec<PlannedStep> {
+        self.steps
+    }
+
+    fn event(&mut self, name: &ProbeName, step: Step) {
+        self.steps.push(PlannedStep::for_event(&self.instance, name, step));
+    }
+
+    fn instance(&mut self, step: InstanceStep) {
+        self.steps.push(PlannedStep::Instance { name: self.instance.clone(), step });
+    }
+
+    /// Adds the creation and change of events, in the order in which [`super::execute`] does that.
+    pub(super) fn change(&mut self, jobs: &[&Job]) {
+        for phase in Phase::ALL {
+            for job in jobs {
+                for step in job.steps().filter(|step| step.phase() == phase) {
+                    self.event(&job.probe.name, step.clone());
+                }
+            }
+        }
+        for job in jobs.iter().filter(|job| in_kernel(&job.probe.state)) {
+            let after = After { filter: job.probe.spec.filter.clone(), enabled: job.probe.is_to_record() };
+            self.deleted.remove(&job.probe.name);
+            self.changed.insert(job.probe.name.clone(), after);
+        }
+    }
+
+    /// Adds that files of the instance are restored.
+    pub(super) fn restore(&mut self, altered: impl Iterator<Item = Alteration>) {
+        altered.for_each(|alteration| self.instance(InstanceStep::Restore(alteration)));
+    }
+
+    /// What is recorded after the steps so far, given what is recorded now.
+    pub(super) fn recorded(&self, now: Vec<Recorded>) -> Vec<Recorded> {
+        let known: HashSet<_> = now.iter().map(|event| event.name.clone()).collect();
+        let new = self.changed.iter().filter(|(name, _)| !known.contains(*name));
+        let new = new.map(|(name, After { filter, enabled })| Recorded {
+            name: name.clone(),
+            filter: filter.clone(),
+            enabled: *enabled,
+            id: 0,
+        });
+        let stays = now.into_iter().filter(|event| !self.deleted.contains(&event.name));
+        let stays = stays.map(|event| match self.changed.get(&event.name) {
+            Some(After { filter, enabled }) => {
+                Recorded { filter: filter.clone(), enabled: *enabled, ..event }
+            }
+            None => event,
+        });
+        let mut recorded: Vec<_> = stays.chain(new).collect();
+        recorded.sort_by(|one, other| one.name.cmp(&other.name));
+        recorded
+    }
+
+    /// Adds the deletion of events, with what `room` does so that it empties no buffer in use. Those of the host are no
+    /// longer recorded, and stay.
+    pub(super) fn delete(&mut self, doomed: &[&OwnEvent], room: &Room) {
+        for OwnEvent { name, .. } in doomed {
+            self.event(name, Step::Disable);
+        }
+        for OwnEvent { name, .. } in doomed.iter().filter(|event| event.is_of_host()) {
+            self.event(name, Step::Filter { before: String::new(), after: String::new() });
+        }
+        match room {
+            Room::Free => {}
+            Room::Pause => self.instance(InstanceStep::Pause),
+            Room::HandOver { recorded } => {
+                std::mem::swap(&mut self.instance, &mut self.other);
+                self.instance(InstanceStep::Make { buffer_kib: self.buffer_kib });
+                for event in recorded {
+                    for step in event.steps() {
+                        self.event(&event.name, step);
+                    }
+                }
+                self.instance(InstanceStep::Record);
+                let last = PlannedStep::Instance { name: self.other.clone(), step: InstanceStep::Remove };
+                self.steps.push(last);
+            }
+        }
+        for event in doomed {
+            let name = &event.name;
+            if !event.is_of_host() {
+                self.event(name, Step::Delete);
+            }
+            self.changed.remove(name);
+            self.deleted.insert(name.clone());
+        }
+        if matches!(room, Room::Pause) {
+            self.instance(InstanceStep::Record);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::probe as test_probe;
+    use crate::step::{self, Aim};
+    use kprobed_host::tracefs::InstanceFile;
+
+    fn print(steps: &[PlannedStep]) -> Vec<String> {
+        steps.iter().map(ToString::to_string).collect()
+    }
+
+    fn name(text: &str) -> ProbeName {
+        text.parse().unwrap()
+    }
+
+    /// An event that the daemon has defined.
+    fn made(event: &str) -> OwnEvent {
+        OwnEvent::made(&name(event), &format!("p:{event} f"), 7)
+    }
+
+    fn job(event: &str, steps: Vec<Step>) -> Job {
+        let probe = test_probe(1, &format!("kprobes/{event}"));
+        Job::change(probe.with(|record| "a == 1".clone_into(&mut record.spec.filter)), steps)
+    }
+
+    #[test]
+    fn steps_of_many_go_by_phases() {
+        let aim = Aim { enabled: Some(true), filter: "comm == 'a'" };
+        let new = job("new", step::define(r#"p:kprobes/new f a=\"it's\""#, aim));
+        let filter = Step::Filter { before: "b".to_owned(), after: String::new() };
+        let old = job("old", vec![Step::Disable, filter, Step::Enable]);
+        let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
+        plan.change(&[&new, &old]);
+        assert_eq!(
+            print(&plan.into_steps()),
+            [
+                "echo 0 > instances/kprobed/events/kprobes/old/enable",
+                r#"echo 'p:kprobes/new f a=\"it'\''s\"' >> kprobe_events"#,
+                r"echo 'comm == '\''a'\''' > instances/kprobed/events/kprobes/new/filter",
+                "echo 0 > instances/kprobed/events/kprobes/old/filter",
+                "echo 1 > instances/kprobed/events/kprobes/new/enable",
+                "echo 1 > instances/kprobed/events/kprobes/old/enable",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_another_program_has_changed_is_restored() {
+        let altered = [
+            (InstanceFile::Tasks, "1", ""),
+            (InstanceFile::TasksLeftOut, "", "17 18"),
+            (InstanceFile::Recording, "0", "1"),
+        ];
+        let altered = altered.map(|(file, found, wanted)| Alteration {
+            file,
+            found: found.to_owned(),
+            wanted: wanted.to_owned(),
+        });
+        let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
+        plan.restore(altered.into_iter());
+        assert_eq!(
+            print(&plan.into_steps()),
+            [
+                "echo > instances/kprobed/set_event_pid",
+                "echo '17 18' > instances/kprobed/set_event_notrace_pid",
+                "echo 1 > instances/kprobed/tracing_on",
+            ]
+        );
+    }
+
+    #[test]
+    fn what_records_moves_to_another_instance() {
+        let recorded = |event: &str, filter: &str, enabled| Recorded {
+            name: name(event),
+            filter: filter.to_owned(),
+            enabled,
+            id: 7,
+        };
+        let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
+        plan.change(&[&job("new", Vec::new())]);
+        let recorded =
+            plan.recorded(vec![recorded("kprobes/stays", "x > 1", true), recorded("kprobes/off", "", false)]);
+        plan.delete(&[&made("kprobes/goes")], &Room::HandOver { recorded });
+        plan.event(&name("kprobes/stays"), Step::Disable);
+        let next = "instances/kprobed-next";
+        assert_eq!(
+            print(&plan.into_steps()),
+            [
+                "echo 0 > instances/kprobed/events/kprobes/goes/enable".to_owned(),
+                format!("mkdir {next}; echo 64 > {next}/buffer_size_kb"),
+                format!("echo 'a == 1' > {next}/events/kprobes/new/filter"),
+                format!("echo 1 > {next}/events/kprobes/new/enable"),
+                format!("echo 'x > 1' > {next}/events/kprobes/stays/filter"),
+                format!("echo 1 > {next}/events/kprobes/stays/enable"),
+                format!("echo 1 > {next}/tracing_on"),
+                "rmdir instances/kprobed".to_owned(),
+                "echo '-:kprobes/goes' >> kprobe_events".to_owned(),
+                format!("echo 0 > {next}/events/kprobes/stays/enable"),
+            ]
+        );
+    }
+
+    #[test]
+    fn what_cannot_move_is_paused() {
+        let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
+        plan.delete(&[&made("kprobes/a"), &made("kprobes/b")], &Room::Pause);
+        assert_eq!(
+            print(&plan.into_steps()),
+            [
+                "echo 0 > instances/kprobed/events/kprobes/a/enable",
+                "echo 0 > instances/kprobed/events/kprobes/b/enable",
+                "echo 0 > instances/kprobed/tracing_on",
+                "echo '-:kprobes/a' >> kprobe_events",
+                "echo '-:kprobes/b' >> kprobe_events",
+                "echo 1 > instances/kprobed/tracing_on",
+            ]
+        );
+    }
+
+    #[test]
+    fn an_event_of_the_host_stays_in_the_kernel() {
+        let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
+        let of_host = OwnEvent { fields: "ID: 7".to_owned(), ..made("sched/sched_switch") };
+        plan.delete(&[&of_host], &Room::Free);
+        assert_eq!(
+            print(&plan.into_steps()),
+            [
+                "echo 0 > instances/kprobed/events/sched/sched_switch/enable",
+                "echo 0 > instances/kprobed/events/sched/sched_switch/filter",
+            ]
+        );
+    }
+}

@@ -1,0 +1,274 @@
+//! Registry: the probes in memory, which the control thread changes and every request reads.
+//!
+//! Owns the indexes' lock and lookup by name. Never reads the kernel.
+
+use std::mem::discriminant;
+use std::ops::Bound;
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+
+use super::indexed::Indexed;
+use super::state_log::StateLog;
+use super::{Probe, ProbeState};
+use crate::error::{Error, Reason};
+use kprobed_host::kernel::nearest_name;
+use kprobed_lang::model::{ProbeName, ProbeUid};
+
+/// All probes, by name.
+#[derive(Debug, Default)]
+pub struct Registry {
+    probes: RwLock<Indexed>,
+    log: StateLog,
+}
+
+impl Registry {
+    fn probes(&self) -> RwLockReadGuard<'_, Indexed> {
+        self.probes.read().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    fn probes_mut(&self) -> RwLockWriteGuard<'_, Indexed> {
+        self.probes.write().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// All probes, by name.
+    pub fn all(&self) -> Vec<Arc<Probe>> {
+        self.probes().named().values().cloned().collect()
+    }
+
+    /// How many probes an account has made that are still listed, without those that a file declares.
+    pub fn made_by(&self, account: &str) -> u64 {
+        let is_its = |probe: &Probe| probe.creator == account && probe.spec.metadata.declared_by.is_none();
+        self.probes().named().values().map(|probe| u64::from(is_its(probe))).sum()
+    }
+
+    /// Probes with a lease, by name.
+    pub(super) fn leased(&self) -> Vec<Arc<Probe>> {
+        self.probes().leased().cloned().collect()
+    }
+
+    /// Probes that the kernel has, and that are to record or have a filter, by name.
+    pub(super) fn in_instance(&self) -> Vec<Arc<Probe>> {
+        self.probes().in_instance().cloned().collect()
+    }
+
+    /// Probes that the kernel has and that are to record, by name.
+    pub(super) fn recording(&self) -> Vec<Arc<Probe>> {
+        self.probes().in_instance().filter(|probe| probe.is_to_record()).cloned().collect()
+    }
+
+    /// Probes that the kernel has and that clients have enabled, by name: also those that were
+    /// disarmed for their cost.
+    pub(super) fn enabled(&self) -> Vec<Arc<Probe>> {
+        self.probes().in_instance().filter(|probe| probe.spec.enabled).cloned().collect()
+    }
+
+    /// Whether a probe that is to record has a filter.
+    pub(super) fn has_filtered(&self) -> bool {
+        self.probes().in_instance().any(|probe| probe.is_to_record() && !probe.spec.filter.is_empty())
+    }
+
+    /// Probes whose meaning depends on a module that may be loaded as another build, or that wait for an
+    /// event of the host, by name.
+    pub(super) fn of_modules(&self) -> Vec<Arc<Probe>> {
+        self.probes().of_modules().cloned().collect()
+    }
+
+    /// Whether there are such probes.
+    pub(super) fn has_of_modules(&self) -> bool {
+        self.probes().of_modules().next().is_some()
+    }
+
+    /// Up to `most` probes that `selected` accepts, in the order of their names, after `after`.
+    pub fn page(
+        &self,
+        after: Option<&ProbeName>,
+        most: usize,
+        selected: impl Fn(&Probe) -> bool,
+    ) -> Vec<Arc<Probe>> {
+        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
+        let probes = self.probes();
+        let rest = probes.named().range((start, Bound::Unbounded)).map(|(_, probe)| probe);
+        rest.filter(|probe| selected(probe)).take(most).cloned().collect()
+    }
+
+    /// The probe of exactly that name.
+    pub fn get(&self, name: &ProbeName) -> Option<Arc<Probe>> {
+        self.probes().named().get(name).cloned()
+    }
+
+    /// The probe of that uid.
+    pub fn by_uid(&self, uid: ProbeUid) -> Option<Arc<Probe>> {
+        self.probes().by_uid(uid).cloned()
+    }
+
+    /// The probe of that name, if it is its event that the kernel lists with that line.
+    pub fn listed(&self, name: &ProbeName, line: &str) -> Option<Arc<Probe>> {
+        self.get(name).filter(|probe| probe.own.as_ref().is_some_and(|own| own.is_listed_as(line)))
+    }
+
+    /// Finds a probe by `GROUP/EVENT`, or by `EVENT` if only one probe has it.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Ambiguous`].
+    pub fn find(&self, text: &str) -> Result<Arc<Probe>, Error> {
+        self.find_among(text, |_| true)
+    }
+
+    /// The same; of those with this `EVENT` only ones that `shown` accepts are meant, and named in an error.
+    ///
+    /// # Errors
+    /// [`Error::NotFound`], [`Error::Ambiguous`].
+    pub fn find_among(&self, text: &str, shown: impl Fn(&Probe) -> bool) -> Result<Arc<Probe>, Error> {
+        let not_found = || {
+            let error = Error::no_probe(text);
+            match self.nearest(text, &shown) {
+                Some(name) => error.fix(&format!("did you mean `{name}`?")),
+                None => error,
+            }
+        };
+        if let Ok(name) = text.parse::<ProbeName>() {
+            return self.get(&name).ok_or_else(not_found);
+        }
+        let probes = self.probes();
+        let names = probes.of_event(text).ok_or_else(not_found)?;
+        let found = names.iter().filter_map(|name| probes.named().get(name));
+        let found: Vec<_> = found.filter(|probe| shown(probe)).collect();
+        match found.as_slice() {
+            [] => Err(not_found()),
+            [only] => Ok(Arc::clone(only)),
+            several => {
+                let names: Vec<_> = several.iter().map(|probe| format!("`{}`", probe.name)).collect();
+                let message = format!("several probes have an event `{text}`: {}", names.join(", "));
+                Err(Error::new(Reason::AMBIGUOUS_NAME, message).field("name").with("event", text))
+            }
+        }
+    }
+
+    /// The probe that a mistyped `GROUP/EVENT` or `EVENT` may mean, of those that `shown` accepts.
+    fn nearest(&self, text: &str, shown: &impl Fn(&Probe) -> bool) -> Option<ProbeName> {
+        let probes: Vec<_> = self.all().into_iter().filter(|probe| shown(probe)).collect();
+        let spelling =
+            |name: &ProbeName| if text.contains('/') { name.to_string() } else { name.event().to_owned() };
+        let spelled: Vec<_> = probes.iter().map(|probe| spelling(&probe.name)).collect();
+        let nearest = nearest_name(text, spelled.iter().map(String::as_str))?;
+        let mut named = probes.iter().zip(&spelled).filter(|(_, spelled)| *spelled == nearest);
+        named.next().map(|(probe, _)| probe.name.clone())
+    }
+
+    /// Changes of probes and their states.
+    pub const fn log(&self) -> &StateLog {
+        &self.log
+    }
+
+    pub(super) fn put(&self, probe: Probe) -> Arc<Probe> {
+        let probe = Arc::new(probe);
+        let last = self.probes_mut().insert(&probe).filter(|last| last.uid != probe.uid);
+        if let Some(last) = last {
+            self.log.note_removal(&last);
+        }
+        // A start puts probes before it brings them back: watchers hear of the outcome alone.
+        if !probe.state.is_of_the_kernel() && probe.state != ProbeState::Pending {
+            self.log.note(&probe);
+        }
+        probe
+    }
+
+    pub(super) fn remove(&self, name: &ProbeName) {
+        let removed = self.probes_mut().remove(name);
+        if let Some(probe) = removed {
+            self.log.note_removal(&probe);
+        }
+    }
+
+    /// A probe as the kernel was seen to have it, with the time since which its state is so. What
+    /// was seen before the probe was last changed is not noted.
+    pub fn seen(&self, shown: Probe) -> Arc<Probe> {
+        // The lock is held until the state is noted: otherwise the probe could be removed in
+        // between, and noted after that.
+        let probes = self.probes();
+        let current = probes.named().get(&shown.name);
+        // A probe that was removed from the kernel meanwhile has not come back.
+        let is_same = |probe: &Probe| discriminant(&probe.state) == discriminant(&shown.state);
+        let is_possible = |probe: &Probe| probe.state.is_of_the_kernel() || is_same(probe);
+        let is_current = current.is_some_and(|probe| {
+            (probe.uid, probe.revision) == (shown.uid, shown.revision) && is_possible(probe)
+        });
+        let shown = Arc::new(shown);
+        if is_current { self.log.note(&shown) } else { shown }
+    }
+}
+
+/// A registry that begins with these probes.
+impl FromIterator<Probe> for Registry {
+    fn from_iter<I: IntoIterator<Item = Probe>>(probes: I) -> Self {
+        let registry = Self::default();
+        for probe in probes {
+            registry.put(probe);
+        }
+        registry
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::samples::probe;
+
+    fn names(probes: &[Arc<Probe>]) -> Vec<String> {
+        probes.iter().map(|probe| probe.name.to_string()).collect()
+    }
+
+    #[test]
+    fn a_probe_is_found_by_name_event_and_uid() {
+        let registry = Registry::default();
+        for (uid, name) in [(1, "kprobes/open"), (2, "other/open"), (3, "kprobes/read")] {
+            registry.put(probe(uid, name));
+        }
+        assert_eq!(registry.find("read").unwrap().uid, ProbeUid(3));
+        assert_eq!(registry.find("other/open").unwrap().uid, ProbeUid(2));
+        assert!(registry.find("open").is_err_and(|error| {
+            error.reason == Reason::AMBIGUOUS_NAME && error.message.matches("/open`").count() == 2
+        }));
+        assert!(registry.find("nothing").is_err_and(|error| error.reason == Reason::NO_SUCH_PROBE));
+        let meant = |text: &str| registry.find(text).unwrap_err().value("fix").map(str::to_owned);
+        assert_eq!(meant("raed"), Some("did you mean `kprobes/read`?".to_owned()));
+        assert_eq!(meant("kprobes/raed"), Some("did you mean `kprobes/read`?".to_owned()));
+        assert_eq!(meant("something_else"), None);
+        // Another incarnation under the same name.
+        registry.put(probe(4, "kprobes/open"));
+        assert!(registry.by_uid(ProbeUid(1)).is_none() && registry.by_uid(ProbeUid(4)).is_some());
+        registry.remove(&"other/open".parse().unwrap());
+        assert_eq!(registry.find("open").unwrap().uid, ProbeUid(4));
+        registry.remove(&"kprobes/open".parse().unwrap());
+        assert!(registry.find("open").is_err() && registry.by_uid(ProbeUid(4)).is_none());
+        assert_eq!(names(&registry.all()), ["kprobes/read"]);
+    }
+
+    #[test]
+    fn an_event_alone_means_one_of_those_that_are_shown() {
+        let registry = Registry::default();
+        for (uid, name) in [(1, "net/open"), (2, "storage/open"), (3, "storage/read")] {
+            registry.put(probe(uid, name));
+        }
+        let shown = |probe: &Probe| probe.name.group() == "net";
+        assert_eq!(registry.find_among("open", shown).unwrap().name.to_string(), "net/open");
+        assert_eq!(registry.find_among("read", shown).unwrap_err().reason, Reason::NO_SUCH_PROBE);
+        // Who writes the group knows it: the answer to that is a matter of rights.
+        assert_eq!(registry.find_among("storage/read", shown).unwrap().uid, ProbeUid(3));
+        let all = registry.find("open").unwrap_err();
+        assert!(all.message.ends_with("`net/open`, `storage/open`"), "{all}");
+    }
+
+    #[test]
+    fn pages_follow_each_other() {
+        let registry = Registry::default();
+        for (uid, event) in ["a", "b", "c", "d", "e"].into_iter().enumerate() {
+            registry.put(probe(i64::try_from(uid).unwrap(), &format!("kprobes/{event}")));
+        }
+        let first = registry.page(None, 2, |probe| probe.name.event() != "b");
+        assert_eq!(names(&first), ["kprobes/a", "kprobes/c"]);
+        let rest = registry.page(Some(&first[1].name), 9, |_| true);
+        assert_eq!(names(&rest), ["kprobes/d", "kprobes/e"]);
+        let gone = "kprobes/bb".parse().unwrap();
+        assert_eq!(names(&registry.page(Some(&gone), 1, |_| true)), ["kprobes/c"]);
+    }
+}

@@ -1,0 +1,270 @@
+//! Update of a probe: whether it can be changed, and by which steps.
+//!
+//! Owns that judgement, by what the kernel has now. Writes nothing: [`super::change`] does.
+
+use std::sync::Arc;
+
+use super::audited::Allowed;
+use super::command::{Changed, UpdateRequest};
+use super::controller::Controller;
+use super::create::{refuse, settled_state};
+use super::footprint::Footprint;
+use super::guard::{Looked, look};
+use super::job::{Basis, Job};
+use super::judge::{Before, Grounds, Judged, Work};
+use super::observed::{ObservedEvent, lost};
+use super::step::{self, Aim, Seen};
+use super::{Probe, ProbeState};
+use crate::auth::Caller;
+use crate::error::{Error, Reason};
+use crate::store::ProbeSpec;
+use kprobed_host::tracefs::Presence;
+use kprobed_lang::definition::ProbeKind;
+use kprobed_lang::model::{KernelChange, LabelChange, MetadataChange};
+use kprobed_verdict::checker::{CheckOutcome, DefinitionText};
+
+impl Controller {
+    pub(super) async fn judge_update(
+        &self,
+        caller: &Caller,
+        request: UpdateRequest,
+        grounds: &mut Grounds<'_>,
+    ) -> Result<Judged, Error> {
+        let probe = self.probe(caller, &request.name)?;
+        self.require(caller, &probe)?;
+        if let Some(key) = &request.request
+            && self.carried_out(Some(key), grounds).await? == Some(probe.uid)
+        {
+            return Ok(Judged::Done(Changed::Probe(self.repeated(caller, key, probe.uid)?)));
+        }
+        check_etag(&probe, request.etag.as_deref())?;
+        probe.require_readable()?;
+        if request.accept {
+            grounds.claim(&probe, false)?;
+            return self.judge_acceptance(caller, probe, request, grounds);
+        }
+        // To arm it again after a trip changes nothing that a file declares.
+        if !request.only_ends_trip(&probe) {
+            probe.require_undeclared(request.take_over)?;
+        }
+        if let Some(lease) = &request.metadata.lease {
+            self.require_lease(caller, &probe.name, lease.as_ref())?;
+        }
+        let metadata = self.with_hold(request.metadata.clone())?;
+        let now = self.leases.now();
+        let spec = &probe.spec;
+        let labels =
+            spec.labels.changed(&request.labels).map_err(|error| Error::labels("set_labels", &error))?;
+        let wanted = ProbeSpec {
+            definition: Arc::clone(&spec.definition),
+            enabled: request.enabled.unwrap_or(spec.enabled),
+            filter: request.filter.clone().unwrap_or_else(|| spec.filter.clone()),
+            labels,
+            metadata: spec.metadata.changed(metadata, &now),
+        };
+        grounds.claim(&probe, false)?;
+        let is_other = |text: &Arc<DefinitionText>| text.as_str().trim() != spec.definition.as_str().trim();
+        if let Some(definition) = request.definition.clone().filter(is_other) {
+            if matches!(probe.state, ProbeState::Expired(_)) && request.metadata.lease.is_none() {
+                return Err(Error::lease_ended(&probe.name));
+            }
+            return self.judge_replacement(caller, &probe, wanted, &definition, request, grounds);
+        }
+        // A client that changes it wants it to be repaired again.
+        let mut wanted = Probe { left_alone: None, ..probe.wanting(wanted) };
+        if request.enabled.is_some() {
+            // Whoever switches it has seen that it was disarmed for its cost.
+            wanted.record.trip = None;
+        }
+        if request.metadata.lease.is_some() {
+            wanted.record.lease_ended = None;
+        }
+        // Before the kernel is asked about a filter: its answer can tell what the filter may not.
+        self.require(caller, &wanted)?;
+        let state = grounds.observed.state(&probe);
+        let drifted = probe.is_to_record() && state != ProbeState::Armed;
+        let mut job = self.judge_change(&probe, wanted, &request, grounds)?;
+        // With other labels, or resolved anew, it may be out of reach for the caller.
+        let rule = self.require_changed(caller, &probe, &job.probe)?;
+        let record = &mut job.probe.record;
+        (record.revision, record.update_time) = (probe.revision + 1, now.wall);
+        let allowed = Allowed { caller, rule, request: request.request.as_ref() };
+        let entry = allowed.change(request.change(), record);
+        // An event that is defined anew has a new account.
+        let drifted = drifted && job.basis.is_none();
+        let before = Before { probe, drifted, is_to_record: request.enabled == Some(true) };
+        Ok(Judged::Work(vec![Work::new(Some(before), job).asked(request.request, entry)]))
+    }
+
+    /// Whether a probe can be changed as requested, and what must be done in the kernel. Judged by
+    /// what the kernel has now, and not by what was done before: to enable a probe that another
+    /// program has switched off, filtered or removed is to repair it.
+    pub(super) fn judge_change(
+        &self,
+        probe: &Arc<Probe>,
+        wanted: Probe,
+        request: &UpdateRequest,
+        grounds: &mut Grounds<'_>,
+    ) -> Result<Job, Error> {
+        if matches!(probe.state, ProbeState::Expired(_)) {
+            return self.judge_expired(probe, wanted, request, grounds);
+        }
+        let new_filter = request.filter.as_ref().filter(|filter| **filter != probe.spec.filter);
+        if matches!(probe.state, ProbeState::HeldBack(_))
+            && probe.spec.enabled
+            && request.metadata.on_kernel_change == Some(KernelChange::ArmAnyway)
+        {
+            // That was all that kept it from being armed.
+            return self.define_anew(wanted, grounds);
+        }
+        if request.is_about_the_row_alone() {
+            // The kernel knows of none of these fields, and need not even have the probe.
+            return Ok(Job::change(wanted, Vec::new()));
+        }
+        let Grounds { observed, facts, .. } = grounds;
+        let event = observed.events.get(&probe.uid);
+        match (event, &probe.own) {
+            (Some(ObservedEvent::There { switch, filter, unarmed, module_is_absent, .. }), Some(own)) => {
+                if request.enabled == Some(true) {
+                    let arming = match probe.arming {
+                        // Its module was not loaded when it was looked at.
+                        None if !module_is_absent && probe.kind != ProbeKind::Event => {
+                            self.parts.checker.check_text(&probe.spec.definition, facts)?.report.arming
+                        }
+                        known => known,
+                    };
+                    observed.switches.require_firing(probe.kind, arming)?;
+                }
+                if let Some(filter) = new_filter.filter(|filter| !filter.is_empty()) {
+                    self.executor().judge_filter(own, filter, probe.schema.as_ref())?;
+                }
+                let seen = Seen { switch: *switch, filter: filter.clone(), unarmed: *unarmed };
+                let aim = Aim { enabled: request.enabled, filter: &wanted.spec.filter };
+                let steps = step::change(&seen, aim);
+                let state = match wanted.tripped() {
+                    Some(why) => ProbeState::Tripped(why),
+                    None => settled_state(wanted.is_to_record()),
+                };
+                Ok(Job::change(Probe { state, ..wanted }, steps))
+            }
+            // It is recorded as it is wanted when it appears.
+            (Some(ObservedEvent::Lost(Presence::Absent)), _) if probe.kind == ProbeKind::Event => {
+                let state = settled_state(wanted.is_to_record());
+                Ok(Job::change(Probe { state, ..wanted }, Vec::new()))
+            }
+            (Some(ObservedEvent::Lost(_)), _) if probe.kind == ProbeKind::Event => {
+                self.define_anew(wanted, grounds)
+            }
+            // An event that does not exist is off, and a request may ask for that.
+            (Some(ObservedEvent::Lost(_)), _) if request.enabled == Some(false) && new_filter.is_none() => {
+                Ok(Job::change(wanted, Vec::new()))
+            }
+            (Some(ObservedEvent::Lost(_)), _) if request.enabled == Some(true) => {
+                self.define_anew(wanted, grounds)
+            }
+            // The kernel judges its filter when it is defined.
+            (Some(ObservedEvent::Lost(_)), _) if probe.waits_for_module() => {
+                Ok(Job::change(wanted, Vec::new()))
+            }
+            (event, _) => {
+                let trouble = match (&probe.state, event) {
+                    (ProbeState::Failed(trouble) | ProbeState::HeldBack(trouble), _) => trouble.clone(),
+                    (_, Some(event)) => lost(event),
+                    (_, None) => lost(&ObservedEvent::Unknown("it was not looked at".to_owned())),
+                };
+                let (reason, hint) = (trouble.reason, trouble.hint);
+                Err(Error::not_in_kernel(&probe.name, &reason, &hint))
+            }
+        }
+    }
+
+    /// The steps that define a probe again that the kernel has lost, or that record its event of the host again.
+    pub(super) fn define_anew(&self, probe: Probe, grounds: &mut Grounds<'_>) -> Result<Job, Error> {
+        if probe.kind != ProbeKind::Event && self.tracefs().has_event(probe.name.group(), probe.name.event())
+        {
+            return Err(Error::exists_foreign(&probe.name));
+        }
+        let guarded = match look(&self.parts.checker, &self.parts.rights, &probe, &mut grounds.facts) {
+            Looked::Clear(guarded) => guarded,
+            Looked::Held(held) if held.waits_for_module() => held.into_guarded(),
+            Looked::Held(held) => return Err(held.error(&probe)),
+        };
+        let definition = Arc::clone(&probe.spec.definition);
+        let outcome = self.parts.checker.check_text(&definition, &mut grounds.facts)?;
+        refuse(definition.as_str(), &outcome, None)?;
+        let footprint = Footprint::of(&outcome);
+        let notations = outcome.notations();
+        let CheckOutcome { definition, report, .. } = outcome;
+        if probe.is_to_record() {
+            grounds.observed.switches.require_firing(definition.kind, report.arming)?;
+        }
+        let state = match probe.tripped() {
+            Some(why) => ProbeState::Tripped(why),
+            None => settled_state(probe.spec.enabled),
+        };
+        let probe = Probe { state, ..probe }.guarded(guarded);
+        let mut probe = probe.resolved(&definition, &report, footprint);
+        probe.record.kernel_definition = self.parts.checker.kernel_line(&definition, probe.name.parts()).text;
+        let steps = step::define(&probe.kernel_definition, Aim::of(&probe));
+        let job = Job::define(probe, Basis { definition, notations, report }, steps);
+        self.judge_host_event_filter(&job)?;
+        Ok(job)
+    }
+}
+
+impl UpdateRequest {
+    /// What the audit log calls it.
+    pub(super) const fn change(&self) -> &'static str {
+        if self.accept { "accept" } else { "update" }
+    }
+
+    /// Whether it changes something, and only in the row.
+    pub(super) fn is_about_the_row_alone(&self) -> bool {
+        // A definition equal to the present one is not a change.
+        let of_row = !self.labels.is_empty() || !self.metadata.is_empty() || self.definition.is_some();
+        self.enabled.is_none() && self.filter.is_none() && of_row
+    }
+
+    /// Whether it only arms a probe again that was disarmed for its cost.
+    fn only_ends_trip(&self, probe: &Probe) -> bool {
+        let is_to_arm = probe.trip.is_some() && probe.spec.enabled && self.enabled == Some(true);
+        is_to_arm
+            && self.filter.is_none()
+            && self.definition.is_none()
+            && self.labels.is_empty()
+            && self.metadata.is_empty()
+    }
+
+    /// A request to switch a probe, and nothing else.
+    pub(super) fn to_switch(name: String, enabled: bool) -> Self {
+        Self { enabled: Some(enabled), ..Self::of(name) }
+    }
+
+    /// A request that changes nothing.
+    pub(super) fn of(name: String) -> Self {
+        Self {
+            name,
+            enabled: None,
+            filter: None,
+            labels: LabelChange::default(),
+            metadata: MetadataChange::default(),
+            take_over: false,
+            accept: false,
+            definition: None,
+            etag: None,
+            request: None,
+            validate_only: false,
+        }
+    }
+}
+
+/// Refuses if the probe is not as the caller last read it.
+pub(super) fn check_etag(probe: &Probe, etag: Option<&str>) -> Result<(), Error> {
+    match etag {
+        Some(etag) if etag != probe.etag() => {
+            let message = format!("`{}` has changed: its etag is `{}` now", probe.name, probe.etag());
+            Err(Error::of_probe(Reason::ETAG_MISMATCH, &probe.name, message).with("etag", &probe.etag()))
+        }
+        _ => Ok(()),
+    }
+}

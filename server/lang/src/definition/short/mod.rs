@@ -1,0 +1,158 @@
+//! Short forms: what people type, as lines of the kernel's language.
+//!
+//! Owns the one ordered table by which a text that is not such a line becomes one, or several. The first row that
+//! fits decides; [`KernelNames`] knows what the kernel has.
+//!
+//! | text | becomes |
+//! |---|---|
+//! | `p...`, `r...`, `-:...` | nothing: it is a line of the kernel |
+//! | `FUNC(...)` | nothing: it is a prototype |
+//! | `A,B` | both, each by this table |
+//! | `kprobe:F`, `k:F`, `kretprobe:F`, `kr:F` | `p F`, `r F` |
+//! | `tracepoint:G:E`, `t:G:E` | the event `G/E` |
+//! | `syscall:NAME` | `p __x64_sys_NAME`, with its arguments by name |
+//! | `GROUP/EVENT`, `GROUP:EVENT` | the event |
+//! | `MODULE:FUNC` | `p MODULE:FUNC`; refused if there is such an event too |
+//! | `FUNC`, `FUNC+OFFSET`, `FUNC%return` | `p FUNC`, `p FUNC+OFFSET`, `r FUNC` |
+//! | `EVENT` | the event, if one group has it |
+//! | `openat`, `sys_openat` | the system call |
+//! | a name with `*` or `?` | each function or event that matches |
+//!
+//! Without arguments, a function records what its prototype has (`$arg*`), a return what it returns, and a system call
+//! its arguments. `arguments` reads those that are written.
+
+mod arguments;
+mod known;
+mod place;
+#[cfg(test)]
+mod tests;
+
+pub use known::{CallArgument, KernelNames, KnownFunction, KnownParameter, MatchingFunctions, SystemCall};
+
+use super::code::Code;
+use super::diagnostic::Diagnostic;
+use super::line::{self, Word};
+use super::rewrite::Rewritten;
+
+/// Most lines that one text can stand for: as many as one request can define.
+pub const EXPANSION_MAX_LINES: usize = 1000;
+
+/// Most lines that a refusal shows.
+const SHOWN_LINES: usize = 3;
+
+/// The lines of the kernel's language for which a short form stands, each of one probe.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Expansion {
+    /// The lines.
+    pub lines: Vec<String>,
+    /// What was left out of them, and what else the text could mean.
+    pub notes: Vec<String>,
+}
+
+/// A short form that was read.
+pub(super) enum Short {
+    /// One line, with the origin of its parts.
+    One(Rewritten, Expansion),
+    /// Several lines.
+    Several(Expansion),
+}
+
+/// Reads a text that may be a short form. Absent for every other text, and for one that cannot be read at all.
+pub(super) fn read(text: &str, names: &dyn KernelNames) -> Option<Result<Short, Diagnostic>> {
+    let words = line::single(text).ok()?;
+    let (first, arguments) = words.split_first()?;
+    if is_line(*first) || is_prototype(&words) || !is_name(first.text) {
+        return None;
+    }
+    let found = match place::read(*first, !arguments.is_empty(), names)? {
+        Ok(found) => found,
+        Err(problem) => return Some(Err(problem)),
+    };
+    if found.targets.len() > EXPANSION_MAX_LINES {
+        let message = format!("`{}` stands for {} probes", first.text, found.targets.len());
+        let hint = format!("one request makes {EXPANSION_MAX_LINES}: write a longer name before the `*`");
+        let problem = Diagnostic::error(Code::SeveralLines, first.span(), message).with_hint(hint);
+        return Some(Err(problem));
+    }
+    let mut notes = found.notes;
+    let mut rewritten = Vec::with_capacity(found.targets.len());
+    let mut lines: Vec<String> = Vec::with_capacity(found.targets.len());
+    for target in &found.targets {
+        match arguments::line(target, arguments, names) {
+            // A list can name one twice.
+            Ok(line) if lines.iter().any(|known| known == line.line()) => {}
+            Ok(line) => {
+                lines.push(line.line().to_owned());
+                rewritten.push(line);
+            }
+            Err(problem) => return Some(Err(problem)),
+        }
+    }
+    if let Some(left_out) = left_out(first.text, found.left_out) {
+        notes.push(left_out);
+    }
+    let expansion = Expansion { lines, notes };
+    Some(Ok(match rewritten.pop() {
+        Some(only) if rewritten.is_empty() => Short::One(only, expansion),
+        _ => Short::Several(expansion),
+    }))
+}
+
+/// Why a text that stands for several probes does not define one.
+pub(super) fn several(text: &str, expansion: &Expansion) -> Diagnostic {
+    let words: Vec<_> = line::words(text).collect();
+    let (start, end) =
+        (words.first().map_or(0, |word| word.start), words.last().map_or(0, |word| word.end()));
+    let shown: Vec<_> = expansion.lines.iter().take(SHOWN_LINES).map(|line| format!("`{line}`")).collect();
+    let more = expansion.lines.len().saturating_sub(shown.len());
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    let message = format!(
+        "`{}` stands for {} probes, and one is wanted here: {}{rest}",
+        text.get(start..end).unwrap_or_default(),
+        expansion.lines.len(),
+        shown.join(", ")
+    );
+    Diagnostic::error(Code::SeveralLines, super::Span::new(start, end), message)
+        .with_hint("write one of them; `kprobectl trace` and `kprobectl add` define all of them")
+}
+
+/// What the writer of a glob should know of functions that it leaves out.
+fn left_out(text: &str, count: usize) -> Option<String> {
+    match count {
+        0 => None,
+        1 => Some(format!(
+            "`{text}` leaves out one function that a probe cannot be in, or that shares its name"
+        )),
+        _ => Some(format!(
+            "`{text}` leaves out {count} functions that a probe cannot be in, or that share their name"
+        )),
+    }
+}
+
+/// Whether the text begins like a line of `kprobe_events`: a letter and a number, and a colon or nothing behind them.
+fn is_line(first: Word<'_>) -> bool {
+    if first.text.starts_with('-') {
+        return true;
+    }
+    first.text.strip_prefix(['p', 'r']).is_some_and(|rest| {
+        let rest = rest.trim_start_matches(|c: char| c.is_ascii_digit());
+        rest.is_empty() || rest.starts_with(':')
+    })
+}
+
+/// Whether a `(` stands where only a prototype, or a call, has one: after a name that is not an argument.
+fn is_prototype(words: &[Word<'_>]) -> bool {
+    let opened = words.iter().enumerate().find_map(|(at, word)| Some((at, word.text.split_once('(')?.0)));
+    opened.is_some_and(|(at, before)| {
+        let is_name = before.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
+        at == 0 || (is_name && before != "str")
+    })
+}
+
+/// Whether a word can be a place by its name: a name or a glob, and what can follow it.
+fn is_name(word: &str) -> bool {
+    word.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '*' | '?'))
+        && word
+            .bytes()
+            .all(|byte| byte.is_ascii_graphic() && !matches!(byte, b'$' | b'(' | b')' | b'=' | b'"'))
+}

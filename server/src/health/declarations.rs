@@ -1,0 +1,152 @@
+//! State of the files that declare probes: the last result, and its host check.
+//!
+//! Owns that result, which [`crate::declared`] stores here. Never reads a file.
+
+use std::fmt;
+use std::path::PathBuf;
+use std::sync::{Arc, PoisonError, RwLock};
+
+use super::{HostCheck, failed, ok};
+use kprobed_lang::model::ProbeName;
+
+/// Most problems that one finding lists.
+const TOLD: usize = 3;
+
+/// Why the host differs from what a file declares.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct DeclarationProblem {
+    /// The file, by its name below the directory; empty for the directory itself.
+    pub file: String,
+    /// Line and column, both from 1. Absent if the problem has no place in the file.
+    pub place: Option<(usize, usize)>,
+    /// The probe. Absent if the problem is about the file as a whole.
+    pub probe: Option<ProbeName>,
+    /// What is wrong, and what holds instead.
+    pub message: String,
+    /// What to do; empty if the message says it.
+    pub hint: String,
+}
+
+/// The result of the last look at the directory.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct DeclarationState {
+    /// The directory.
+    pub directory: PathBuf,
+    /// Files that were read. Absent if there is no such directory.
+    pub files: Option<usize>,
+    /// Probes that files declare.
+    pub probes: usize,
+    /// Differences between the files and the host.
+    pub problems: Vec<DeclarationProblem>,
+}
+
+/// The last result.
+#[derive(Debug, Default)]
+pub struct Declarations {
+    state: RwLock<Option<Arc<DeclarationState>>>,
+}
+
+impl Declarations {
+    /// The result of the last look. Absent before the first.
+    pub fn state(&self) -> Option<Arc<DeclarationState>> {
+        self.state.read().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// Replaces the result. Returns whether it has changed.
+    pub fn set(&self, state: DeclarationState) -> bool {
+        let mut last = self.state.write().unwrap_or_else(PoisonError::into_inner);
+        if last.as_deref() == Some(&state) {
+            return false;
+        }
+        *last = Some(Arc::new(state));
+        true
+    }
+
+    /// Whether everything is as the files say, by the problems that may be shown.
+    pub fn check(&self, shown: impl Fn(&DeclarationProblem) -> bool) -> HostCheck {
+        const ID: &str = "declarations";
+        let Some(state) = self.state() else {
+            return ok(ID, "the directory of declarations was not looked at yet".to_owned());
+        };
+        let directory = state.directory.display();
+        let problems: Vec<_> = state.problems.iter().filter(|problem| shown(problem)).collect();
+        let Some(first) = problems.first() else {
+            return ok(
+                ID,
+                match state.files {
+                    None => format!("no file declares probes: there is no directory `{directory}`"),
+                    Some(files) => format!("{files} files in `{directory}` declare {} probes", state.probes),
+                },
+            );
+        };
+        let mut finding: Vec<_> = problems.iter().take(TOLD).map(ToString::to_string).collect();
+        if problems.len() > TOLD {
+            finding.push(format!("{} more (`kprobectl list`)", problems.len() - TOLD));
+        }
+        failed(ID, finding.join("; "), first.hint.clone())
+    }
+}
+
+/// `FILE:LINE:COLUMN: ...`.
+impl fmt::Display for DeclarationProblem {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.place {
+            Some((line, column)) => write!(f, "{}:{line}:{column}: ", self.file)?,
+            None if self.file.is_empty() => {}
+            None => write!(f, "{}: ", self.file)?,
+        }
+        f.write_str(&self.message)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::health::CheckStatus;
+
+    fn problem(file: &str, place: Option<(usize, usize)>) -> DeclarationProblem {
+        let message = "`fliter` is not a key of a document".to_owned();
+        DeclarationProblem {
+            file: file.to_owned(),
+            place,
+            probe: None,
+            message,
+            hint: "write `filter`".to_owned(),
+        }
+    }
+
+    #[test]
+    fn the_check_says_what_is_not_so_and_where() {
+        let declarations = Declarations::default();
+        assert_eq!(declarations.check(|_| true).status(), CheckStatus::Ok);
+        let directory: PathBuf = "/etc/kprobed/probes.d".into();
+        assert!(
+            declarations
+                .set(DeclarationState { directory: directory.clone(), ..DeclarationState::default() })
+        );
+        assert!(
+            declarations.check(|_| true).finding.contains("there is no directory `/etc/kprobed/probes.d`")
+        );
+        let good = DeclarationState {
+            directory: directory.clone(),
+            files: Some(2),
+            probes: 5,
+            problems: Vec::new(),
+        };
+        assert!(declarations.set(good.clone()) && !declarations.set(good.clone()));
+        assert_eq!(
+            declarations.check(|_| true).finding,
+            "2 files in `/etc/kprobed/probes.d` declare 5 probes"
+        );
+        let problems = (1..6).map(|line| problem("a.yaml", Some((line, 3)))).collect();
+        declarations.set(DeclarationState { problems, ..good });
+        let check = declarations.check(|_| true);
+        assert_eq!(
+            (check.id.as_str(), check.status(), check.fix.as_str()),
+            ("declarations", CheckStatus::Failed, "write `filter`")
+        );
+        assert!(check.finding.starts_with("a.yaml:1:3: `fliter` is not a key of a document; a.yaml:2:3: "));
+        assert!(check.finding.ends_with("2 more (`kprobectl list`)"), "{}", check.finding);
+        assert_eq!(problem("", None).to_string(), "`fliter` is not a key of a document");
+    }
+}
