@@ -122,10 +122,13 @@ calls! {
         = probes.list_hits(ListHitsRequest { name_glob: name_glob.to_owned(), ..Default::default() }).profiles;
     /// Describes the host. The daemon looks at all of it: [`Client::host_basics`] is for names, versions and what
     /// the daemon itself costs.
-    host() -> GetHostResponse = hosts.get_host(GetHostRequest { view: HostView::Full.into() });
+    host() -> GetHostResponse = hosts.get_host(GetHostRequest { view: HostView::Full.into(), modules: Vec::new() });
     /// What the daemon holds of its host: names, kernel, boot, versions, and its own processor time. The daemon
     /// reads nothing for it, and returns neither checks nor features.
-    host_basics() -> GetHostResponse = hosts.get_host(GetHostRequest { view: HostView::Basic.into() });
+    host_basics() -> GetHostResponse = hosts.get_host(GetHostRequest { view: HostView::Basic.into(), modules: Vec::new() });
+    /// The builds of the kernel and of those of these modules that are loaded, with what [`Client::host_basics`] says.
+    host_builds(modules: Vec<String>) -> GetHostResponse
+        = hosts.get_host(GetHostRequest { view: HostView::Basic.into(), modules });
     /// Reads the clocks of the host.
     read_clock() -> ReadClockResponse = hosts.read_clock(ReadClockRequest {});
     /// Reads the ledger: the account of every event, and the state of exporters.

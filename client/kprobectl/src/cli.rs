@@ -9,8 +9,8 @@ use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::command::{
     Exit, Failure, add, adopt, aggregations, apply, audit, auth, check, completions, config, debug, delete,
-    describe, diff, doctor, enable, functions, get, hist, hits, label, latency, ledger, list, observe,
-    rollout, status, trace, update, version,
+    describe, diff, doctor, enable, functions, get, hist, hits, label, latency, ledger, lines, list, observe,
+    rollout, status, trace, update, vars, version,
 };
 use crate::global::Global;
 use crate::output::Output;
@@ -112,6 +112,10 @@ commands! {
         Check(check::Arguments) => check::run, Each;
         /// Show the parameters, types and code of a function
         Describe(describe::Arguments) => describe::run, Each;
+        /// Show the lines of a source that can be probed
+        Lines(lines::Arguments) => lines::run, Each;
+        /// Show the variables at a line, and how a probe reads them
+        Vars(vars::Arguments) => vars::run, Each;
         /// Find functions by name
         #[command(visible_alias = "symbols")]
         Functions(functions::Arguments) => functions::run, Each;

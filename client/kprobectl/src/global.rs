@@ -13,6 +13,7 @@ use kprobed_client::fleet::Host;
 use kprobed_client::{Client, Target, TargetError};
 
 use crate::config::LabelSelector;
+use crate::lines::Lines;
 use crate::quantity::{Limit, time_limit};
 
 /// Checks an address. Whether `HOST:PORT` is TLS depends on the certificates, which are read later.
@@ -79,6 +80,8 @@ pub(crate) struct Global {
     /// connection to its answer. A request of many changes has more: twice this for 250, five times this for 1000
     #[arg(long, global = true, value_name = "DURATION", default_value = "30s", value_parser = time_limit)]
     pub(crate) timeout: Duration,
+    #[command(flatten)]
+    pub(crate) lines: Lines,
     /// The daemon, resolved from options and configuration.
     #[arg(skip)]
     pub(crate) host: Option<Host>,

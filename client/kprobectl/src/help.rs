@@ -12,7 +12,10 @@ use crate::cli::Cli;
 
 /// The commands by what people want to do. Every command is in one group.
 const GROUPS: [(&str, &[&str]); 6] = [
-    ("See what the kernel has, and what can be probed", &["functions", "describe", "check", "list", "get"]),
+    (
+        "See what the kernel has, and what can be probed",
+        &["functions", "describe", "lines", "vars", "check", "list", "get"],
+    ),
     ("Trace events", &["trace", "observe", "language"]),
     ("Count in the kernel", &["hist", "latency", "stacks", "aggregations", "hits"]),
     ("Keep probes", &["add", "apply", "diff", "enable", "disable", "update", "label", "adopt", "delete"]),

@@ -2,7 +2,6 @@
 //!
 //! Owns the start and the end of the process: arguments in, exit code out. `command` carries out
 //! commands, and `output` prints.
-#![forbid(unsafe_code)]
 
 mod cli;
 mod command;
@@ -11,6 +10,7 @@ mod dispatch;
 mod glob;
 mod global;
 mod help;
+mod lines;
 mod output;
 mod quantity;
 mod rollout;

@@ -136,6 +136,7 @@ fn routes(
         start: SystemTime::now(),
         started: Instant::now(),
         tracefs: shared.directory.to_owned(),
+        build_ids: Arc::default(),
     };
     let probes = ProbeServer {
         control: control.clone(),

@@ -17,6 +17,7 @@ pub mod format;
 pub mod hist;
 pub mod kallsyms;
 pub mod kprobe_events;
+pub mod lines;
 pub mod prototype;
 pub mod records;
 pub mod registered;
@@ -42,6 +43,7 @@ pub const TARGETS: &[(&str, Check)] = &[
     ("hist", hist::check),
     ("kallsyms", kallsyms::check),
     ("kprobe_events", kprobe_events::check),
+    ("lines", lines::check),
     ("prototype", prototype::check),
     ("records", records::check),
     ("registered", registered::check),

@@ -59,7 +59,7 @@ use kprobed_control::{
     ControlHandle, Controller, ControllerParts, Costs, Foreign, Holds, Names, Observer, Registry,
 };
 use kprobed_host::kernel::btf::KernelTypes;
-use kprobed_host::kernel::{FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK};
+use kprobed_host::kernel::{BuildIds, FactsCache, HostIdentity, KernelPaths, TRACE_CLOCK};
 use kprobed_host::tracefs::{
     Claim, ClaimError, CurrentInstance, Instance, InstanceOptions, Mounted, Mounts, Tracefs,
 };
@@ -309,7 +309,14 @@ impl App {
             costs: Arc::clone(&costs),
         })
         .await?;
-        let info = HostInfo { host: host.clone(), cpus, start, started, tracefs: tracefs.root().to_owned() };
+        let info = HostInfo {
+            host: host.clone(),
+            cpus,
+            start,
+            started,
+            tracefs: tracefs.root().to_owned(),
+            build_ids: Arc::new(BuildIds::read(&procfs, &sysfs)),
+        };
         let (control, queue) = Controller::channel();
         let readers = controller.reader_pulse();
         let runtime = tokio::runtime::Handle::current();

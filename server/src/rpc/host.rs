@@ -21,9 +21,11 @@ use crate::health::{LabelsFile, Storage, certificate_check, failed, files_check,
 use crate::turns;
 use kprobed_control::ProbeStates;
 use kprobed_control::auth::Rights;
-use kprobed_control::error::{self, Reason};
+use kprobed_control::error::{self, Error, Reason};
 use kprobed_control::{Sight, place};
-use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK, processor_time, trace_clock_ns};
+use kprobed_host::kernel::{
+    BuildIds, ClockMapping, HostIdentity, TRACE_CLOCK, processor_time, trace_clock_ns,
+};
 use kprobed_host::ring::PageLayout;
 use kprobed_host::tracefs::Instance;
 use kprobed_lang::definition::Features;
@@ -31,6 +33,9 @@ use kprobed_verdict::checker::Checker;
 
 /// How long the checks wait for the control thread: one that hangs is what they are asked about.
 const CONTROL_PATIENCE: Duration = Duration::from_secs(5);
+
+/// Modules whose builds one request asks for, at most.
+const MODULES_MAX: usize = 1000;
 
 /// Facts that do not change while the daemon runs.
 #[derive(Clone, Debug)]
@@ -45,6 +50,8 @@ pub struct HostInfo {
     pub started: Instant,
     /// Mount point of tracefs.
     pub tracefs: PathBuf,
+    /// The builds of the kernel and of its modules.
+    pub build_ids: Arc<BuildIds>,
 }
 
 /// The service.
@@ -90,8 +97,30 @@ impl HostServer {
             trace_clock: TRACE_CLOCK.to_owned(),
             processor_time: processor_time().and_then(messages::duration),
             uptime: messages::duration(info.started.elapsed()),
+            kernel_build: Some(v1::KernelBuild {
+                name: info.host.kernel_release.clone(),
+                build_id: info.build_ids.kernel().unwrap_or_default().to_owned(),
+            }),
             ..v1::GetHostResponse::default()
         }
+    }
+
+    /// The builds of those modules that are loaded.
+    fn module_builds(&self, names: Vec<String>) -> Result<Vec<v1::KernelBuild>, Error> {
+        if names.len() > MODULES_MAX {
+            let message =
+                format!("the builds of {} modules are requested, and {MODULES_MAX} is the most", names.len());
+            return Err(Error::bad_argument("modules", message));
+        }
+        let build = |name: String| {
+            let build_id = self.info.build_ids.module(&name)?;
+            Some(v1::KernelBuild { name, build_id })
+        };
+        Ok(if names.is_empty() {
+            Vec::new()
+        } else {
+            turns::blocking(|| names.into_iter().filter_map(build).collect())
+        })
     }
 
     /// Sizes of the ring buffer of a CPU, in KiB, and of a sub-buffer, in bytes, or why they cannot be read.
@@ -128,8 +157,12 @@ impl HostService for HostServer {
     ) -> Result<Response<v1::GetHostResponse>, Status> {
         status::answer(async move {
             let sight = Sight::new(&self.rights, access::caller(&request)?);
-            match known(v1::HostView::try_from(request.into_inner().view), "view")? {
-                v1::HostView::Basic => return Ok(Response::new(self.basics())),
+            let request = request.into_inner();
+            let module_builds = self.module_builds(request.modules)?;
+            match known(v1::HostView::try_from(request.view), "view")? {
+                v1::HostView::Basic => {
+                    return Ok(Response::new(v1::GetHostResponse { module_builds, ..self.basics() }));
+                }
                 v1::HostView::Unspecified | v1::HostView::Full => {}
             }
             // Every part stands alone: what cannot be read now is a check that failed, and the others are answered.
@@ -182,6 +215,7 @@ impl HostService for HostServer {
             self.states.control.require_running()?;
             Ok(Response::new(v1::GetHostResponse {
                 audit_head,
+                module_builds,
                 buffer_kib,
                 sub_buffer_bytes,
                 features: features(self.checker.features()),

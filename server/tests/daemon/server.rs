@@ -318,6 +318,7 @@ async fn routes(
         start: SystemTime::now(),
         started: Instant::now(),
         tracefs: directory.to_owned(),
+        build_ids: Arc::default(),
     };
     let hosts = HostServer {
         info,

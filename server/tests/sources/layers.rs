@@ -46,10 +46,23 @@ const CRATES: &[Crate] = &[
         ],
     },
     Crate {
+        sources: "../client/lines/src",
+        layers: &[
+            &["error", "value"],
+            &["symbols", "grammar", "origin"],
+            &["written"],
+            &["model", "image"],
+            &["dwarf"],
+            &["index"],
+            &["resolve"],
+        ],
+    },
+    Crate {
         sources: "../client/kprobectl/src",
         layers: &[
             &["glob", "quantity"],
             &["config"],
+            &["lines"],
             &["global", "rollout"],
             &["output"],
             &["command"],

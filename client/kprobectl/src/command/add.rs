@@ -5,6 +5,7 @@ use std::time::Duration;
 use clap::Args;
 use kprobed_client::api::CreateProbeRequest;
 
+use super::by_source;
 use super::changes::{self, RequestedChange};
 use super::connection::connect;
 use super::definitions::{confirm, definitions};
@@ -103,7 +104,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     };
     require_no_deletion(&line, "this line")?;
     let client = connect(global).await?;
-    let lines = definitions(&client, &[line], global.yes, Some(output)).await?.lines;
+    let lines = definitions(&client, &global.lines, &[line], global.yes, Some(output)).await?.lines;
     let requests: Vec<_> =
         lines.into_iter().map(|line| creation(line, &arguments)).collect::<Result<_, _>>()?;
     let [request] = requests.as_slice() else {
@@ -161,7 +162,11 @@ async fn run_file(
         require_no_deletion(&one.definition, &place)?;
         let meant = one.check.map(|check| check.lines).filter(|meant| meant.len() > 1);
         expanded.extend(meant.is_some().then(|| one.definition.clone()));
-        for definition in meant.unwrap_or_else(|| vec![one.definition]) {
+        let meant = match meant {
+            Some(meant) => meant,
+            None => by_source::lines(&client, &global.lines, &[one.definition], Some(output)).await?,
+        };
+        for definition in meant {
             asked.push(RequestedChange::create(creation(definition, arguments)?, place.clone()));
         }
     }

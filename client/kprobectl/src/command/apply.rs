@@ -111,7 +111,7 @@ pub(super) struct Prune {
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let Arguments { files, prune, atomic, take_over, dry_run, strict: _ } = arguments;
     let client = connect(global).await?;
-    let planned = compare(&client, files.into_documents()).await?;
+    let planned = compare(&client, global, files.into_documents()).await?;
     let pruned = match prune.selector {
         Some(selector) => to_prune(&client, selector, &planned, take_over, output).await?,
         None => Vec::new(),

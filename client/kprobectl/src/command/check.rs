@@ -3,15 +3,20 @@
 use std::time::{Duration, SystemTime};
 
 use clap::Args;
-use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, HitProfile, Lease, ProbeState, Verdict};
+use kprobed_client::api::{
+    CheckedDefinition, CreateProbeRequest, DeleteProbeRequest, HitProfile, Lease, ProbeState, Verdict,
+};
 use kprobed_client::{CheckStream, Client, Error};
+use kprobed_lines::Definition;
 
+use super::by_source;
 use super::connection::connect;
 use super::definitions::remarks;
 use super::input::{DefinitionFile, definition};
 use super::observe::NO_EVENT;
 use super::{Exit, Failure};
 use crate::global::Global;
+use crate::lines::Lines;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
@@ -109,6 +114,9 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     }
     let definition = definition(&arguments.definition).await?;
     let client = connect(global).await?;
+    let lines = by_source::lines(&client, &global.lines, &[definition], Some(output)).await?;
+    let [definition] = lines.as_slice() else { return several(&client, &arguments, lines, output).await };
+    let definition = definition.clone();
     let answer = if arguments.explain {
         client.explain_probe(&definition).await?
     } else {
@@ -150,7 +158,7 @@ async fn several(
     }
     let text = lines.join("\n").into_bytes();
     let checks = client.check_probes(tokio_stream::once(text), output.is_keeping()).await?;
-    verdicts(checks, output).await
+    verdicts(checks, None, output).await
 }
 
 /// Makes the probe without recording anything, counts its hits, and deletes it.
@@ -191,16 +199,27 @@ async fn run_file(global: &Global, file: &DefinitionFile, output: &mut Output) -
     let client = connect(global).await?;
     let (text, end) = file.chunks()?;
     let checks = client.check_probes(text, output.is_keeping()).await?;
-    let exit = verdicts(checks, output).await?;
+    let exit = verdicts(checks, Some((&client, &global.lines)), output).await?;
     end.wait().await?;
     Ok(exit)
 }
 
-/// Prints verdicts as they come. The worst exit code wins.
-async fn verdicts(mut checks: CheckStream, output: &mut Output) -> Result<Exit, Failure> {
+/// Prints verdicts as they come. The worst exit code wins. With a daemon and debug information, definitions by source are
+/// checked as the lines that they are.
+async fn verdicts(
+    mut checks: CheckStream,
+    by_source: Option<(&Client, &Lines)>,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
     let mut exit = Exit::Success;
     let in_stream = |error| Failure::from(error).in_stream();
     while let Some(checked) = checks.next().await.map_err(in_stream)? {
+        if let Some((client, lines)) = by_source
+            && Definition::by_source(&checked.definition).is_some()
+        {
+            exit = exit.max(check_by_source(client, lines, &checked, output).await?);
+            continue;
+        }
         output.check_in_file(&checked)?;
         if checked.check.is_none_or(|check| check.verdict() != Verdict::Accepted) {
             exit = Exit::Refused;
@@ -209,6 +228,33 @@ async fn verdicts(mut checks: CheckStream, output: &mut Output) -> Result<Exit, 
         if checks.ready() == 0 {
             output.flush()?;
         }
+    }
+    Ok(exit)
+}
+
+/// Checks the lines of a definition by source, which the daemon cannot read. What has none is refused, and the others
+/// of the file are checked.
+async fn check_by_source(
+    client: &Client,
+    debug: &Lines,
+    checked: &CheckedDefinition,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let definitions = std::slice::from_ref(&checked.definition);
+    let lines = match by_source::lines(client, debug, definitions, Some(output)).await {
+        Ok(lines) => lines,
+        Err(failure) => {
+            output.note(&format!("line {} is refused:", checked.line));
+            return Ok(failure.report(output));
+        }
+    };
+    let mut exit = Exit::Success;
+    for definition in lines {
+        let check = client.check_probe(&definition).await?;
+        if check.verdict() != Verdict::Accepted {
+            exit = Exit::Refused;
+        }
+        output.check_in_file(&CheckedDefinition { definition, check: Some(check), ..*checked })?;
     }
     Ok(exit)
 }

@@ -11,6 +11,8 @@ use kprobed_lang::definition::{self, Call};
 use tonic::Code;
 
 use super::Failure;
+use super::by_source;
+use crate::lines::Lines;
 use crate::output::Output;
 
 /// More probes than these need `--yes`.
@@ -69,10 +71,12 @@ fn refused(text: &str, problem: &definition::Diagnostic) -> Failure {
 /// When the daemon does not answer, or there are more probes than are made without `--yes`.
 pub(in crate::command) async fn definitions(
     client: &Client,
+    lines: &Lines,
     arguments: &[String],
     yes: bool,
     mut notes: Option<&mut Output>,
 ) -> Result<Definitions, Failure> {
+    let arguments = &*by_source::lines(client, lines, arguments, notes.as_deref_mut()).await?;
     let Definitions { lines: mut definitions, mut calls } = Definitions::default();
     for argument in arguments {
         if let Some(call) = definition::call(argument) {

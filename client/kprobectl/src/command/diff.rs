@@ -56,7 +56,7 @@ async fn differences(
     output: &mut Output,
 ) -> Result<Vec<ProbeDifference>, Failure> {
     let client = connect(global).await?;
-    let planned = compare(&client, files.into_documents()).await?;
+    let planned = compare(&client, global, files.into_documents()).await?;
     let pruned = match prune.selector {
         Some(selector) => to_prune(&client, selector, &planned, false, output).await?,
         None => Vec::new(),

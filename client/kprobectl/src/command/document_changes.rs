@@ -10,7 +10,9 @@ use kprobed_client::api::{CheckProbeRequest, DeleteProbeRequest, ListProbesReque
 use kprobed_document::{Document, ROLLOUT_LABEL, changed, creation, described, keeping_mark};
 
 use super::Failure;
+use super::by_source;
 use super::documents::Declared;
+use crate::global::Global;
 use crate::output::Output;
 
 /// A document, and what must be done for it.
@@ -28,12 +30,18 @@ pub(super) struct PlannedDocument {
 /// Compares documents with the daemon's probes. Changes nothing.
 pub(super) async fn compare(
     client: &Client,
+    global: &Global,
     declared: Vec<Declared>,
 ) -> Result<Vec<PlannedDocument>, Failure> {
     let probes = client.list_probes("").await?;
     let mut probes: BTreeMap<_, _> = probes.into_iter().map(|probe| (probe.name.clone(), probe)).collect();
     let mut planned = Vec::with_capacity(declared.len());
-    for declared in declared {
+    for mut declared in declared {
+        let written = &declared.entry.document.definition;
+        let line = by_source::of_document(client, global, (declared.name(), written)).await;
+        if let Some(line) = line.map_err(|failure| failure.at(&declared.place()))? {
+            declared.entry.document.definition = line;
+        }
         let document = &declared.entry.document;
         let live = probes.remove(&document.name);
         require_mark(document, live.as_ref())?;

@@ -9,9 +9,11 @@ use std::process::ExitCode;
 
 use kprobed_client::Error;
 use kprobed_client::fleet::{Operation, Outcome};
+use kprobed_lines::LinesError;
 use tonic::Code;
 
 use crate::config::ConfigError;
+use crate::lines::LineProblem;
 use crate::output::Output;
 
 /// An exit code.
@@ -75,6 +77,11 @@ impl Failure {
         let mut first = failures.remove(0);
         first.more = failures;
         Some(first)
+    }
+
+    /// The same, with the place that it is about.
+    pub(super) fn at(self, place: &str) -> Self {
+        Self { message: format!("{place}: {}", self.message), ..self }
     }
 
     /// A command for one daemon that is asked to talk to several hosts.
@@ -165,6 +172,23 @@ impl From<Error> for Failure {
         };
         let failure = Self::new(exit, error.to_string(), error.hints());
         Self { error: Some(Box::new(error)), ..failure }
+    }
+}
+
+/// What debug information does not answer.
+impl From<LinesError> for Failure {
+    fn from(error: LinesError) -> Self {
+        let hint = error.hint_text().map(str::to_owned);
+        Self::new(Exit::Refused, error.message(), hint)
+    }
+}
+
+impl From<LineProblem> for Failure {
+    fn from(problem: LineProblem) -> Self {
+        match problem {
+            LineProblem::Host(error) => error.into(),
+            LineProblem::Lines(error) => error.into(),
+        }
     }
 }
 

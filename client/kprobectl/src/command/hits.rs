@@ -146,7 +146,7 @@ fn own(profile: &HitProfile) -> Cell {
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     if let Some(duration) = arguments.duration {
-        return count(&client, arguments, duration, global.yes, output).await;
+        return count(&client, global, arguments, duration, output).await;
     }
     let pattern = glob::of_names(arguments.glob.as_deref().unwrap_or_default());
     if let Some(since) = arguments.since {
@@ -201,9 +201,9 @@ fn cut<T>(rows: &mut Vec<T>, top: u32, hits: impl Fn(&T) -> u64, output: &mut Ou
 /// Counts hits for some time: of probes that exist, or of temporary ones.
 async fn count(
     client: &Client,
+    global: &Global,
     arguments: Arguments,
     duration: Duration,
-    yes: bool,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let may_define = arguments.may_define();
@@ -214,7 +214,8 @@ async fn count(
             filter: NO_EVENT.to_owned(),
             ..CreateProbeRequest::default()
         };
-        let lines = definitions(client, std::slice::from_ref(&word), yes, Some(output)).await?.lines;
+        let words = std::slice::from_ref(&word);
+        let lines = definitions(client, &global.lines, words, global.yes, Some(output)).await?.lines;
         Some(TemporaryProbes::define(client, lines, &form, output).await?)
     } else {
         None

@@ -25,17 +25,20 @@ pub(crate) mod hits;
 pub(crate) mod label;
 pub(crate) mod latency;
 pub(crate) mod ledger;
+pub(crate) mod lines;
 pub(crate) mod list;
 pub(crate) mod observe;
 pub(crate) mod rollout;
 pub(crate) mod status;
 pub(crate) mod trace;
 pub(crate) mod update;
+pub(crate) mod vars;
 pub(crate) mod version;
 
 pub(crate) mod connection;
 pub(crate) mod many_hosts;
 
+mod by_source;
 mod changes;
 mod child;
 mod counting;

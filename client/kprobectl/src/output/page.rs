@@ -9,6 +9,7 @@ use kprobed_client::api::{HitProfile, KernelChange, Probe, ProbeStateRecord};
 use kprobed_client::event::{Field, Schema};
 use kprobed_document::document_of;
 use kprobed_document::json::json;
+use kprobed_lines::Origin;
 use serde_json::Value;
 
 use super::probe::{can_be_hit, kind_name, labels_text, lease, state_name};
@@ -138,6 +139,8 @@ impl Output {
             ("hits per second", past.hits_per_second.map(|rate| format!("{rate:.3}")).unwrap_or_default()),
             ("last hit", past.last_hit_time.clone().unwrap_or_default()),
         ];
+        let source = Origin::find(&probe.definition).map(|origin| ("source", source(&origin)));
+        let rows: Vec<_> = rows.into_iter().chain(source).collect();
         self.text(&properties(self.style, &rows))?;
         if let Some(change) = &probe.meaning_change {
             self.text(&meaning::render(change, width::columns()))?;
@@ -170,6 +173,14 @@ impl Output {
         }
         Ok(())
     }
+}
+
+/// The source line of a probe, in words.
+fn source(origin: &Origin) -> String {
+    let within =
+        origin.relative_line.map_or_else(String::new, |line| format!(" ({}:{line})", origin.function));
+    let text = if origin.text().is_empty() { String::new() } else { format!(": {}", origin.text()) };
+    format!("{}:{}{within}{text}", origin.file, origin.line)
 }
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 // Lints know a helper of tests by `cfg(test)`.
 mod accounts;
 mod audit;
+#[cfg(test)]
+mod by_source;
 mod calls;
 mod checking;
 mod code;

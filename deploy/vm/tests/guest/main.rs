@@ -63,6 +63,7 @@ mod landings;
 mod languages;
 mod languages_host;
 mod leases;
+mod lines;
 mod livepatch;
 mod machine;
 mod manifests;
@@ -187,6 +188,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("crash", crash::TESTS),
     ("power_cuts", power_cuts::TESTS),
     ("leases", leases::TESTS),
+    ("lines", lines::TESTS),
     ("livepatch", livepatch::TESTS),
     ("rebuilt_module", rebuilt_module::TESTS),
     ("kernels", kernels::TESTS),

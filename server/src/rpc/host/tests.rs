@@ -15,7 +15,7 @@ use crate::doctor::{SkippedRuns, UNLOCK};
 use kprobed_control::auth::{AuditQueue, Caller};
 use kprobed_control::store::Store;
 use kprobed_control::{Controller, Observer, Registry};
-use kprobed_host::kernel::{FactsCache, KernelPaths};
+use kprobed_host::kernel::{BuildIds, FactsCache, KernelPaths};
 use kprobed_host::tracefs::{CurrentInstance, HitCounts, Instance, Tracefs};
 use kprobed_lang::samples::v6_12;
 
@@ -35,6 +35,17 @@ fn write_tracefs(root: &Path) {
     ] {
         fs::write(instance.join(name), text).unwrap();
     }
+}
+
+/// A sysfs with the build ids of a kernel, `0a0a`, and of the module `nf_tables`, `0b0b`.
+fn sysfs(directory: &TempDir) -> PathBuf {
+    let root = directory.path().join("sys");
+    for (place, byte) in [("kernel/notes", 0x0a), ("module/nf_tables/notes/.note.gnu.build-id", 0x0b)] {
+        let note = [&[4, 0, 0, 0, 2, 0, 0, 0, 3, 0, 0, 0][..], b"GNU\0", &[byte, byte, 0, 0]].concat();
+        fs::create_dir_all(root.join(place).parent().unwrap()).unwrap();
+        fs::write(root.join(place), note).unwrap();
+    }
+    root
 }
 
 async fn server(directory: &TempDir) -> HostServer {
@@ -65,6 +76,7 @@ async fn server(directory: &TempDir) -> HostServer {
             start: SystemTime::now(),
             started: Instant::now(),
             tracefs: root.clone(),
+            build_ids: Arc::new(BuildIds::read(&nowhere(), &sysfs(directory))),
         },
         states: ProbeStates { observer, control, registry: Arc::clone(&registry) },
         storage: Storage {
@@ -93,7 +105,7 @@ async fn server(directory: &TempDir) -> HostServer {
 }
 
 fn request(view: v1::HostView) -> Request<v1::GetHostRequest> {
-    let mut request = Request::new(v1::GetHostRequest { view: view.into() });
+    let mut request = Request::new(v1::GetHostRequest { view: view.into(), modules: Vec::new() });
     request.extensions_mut().insert(Caller::daemon());
     request
 }
@@ -107,6 +119,25 @@ fn basic(server: &HostServer) -> v1::GetHostResponse {
 fn since(times: (Option<prost_types::Duration>, Option<prost_types::Duration>)) -> (Duration, Duration) {
     let time = |time: Option<prost_types::Duration>| Duration::try_from(time.unwrap()).unwrap();
     (time(times.0), time(times.1))
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_host_tells_the_builds_of_its_kernel_and_of_modules() {
+    let directory = tempfile::tempdir().unwrap();
+    let server = server(&directory).await;
+    let build =
+        |name: &str, build_id: &str| v1::KernelBuild { name: name.to_owned(), build_id: build_id.to_owned() };
+    let ask = |names: Vec<String>| {
+        let mut request = request(v1::HostView::Basic);
+        request.get_mut().modules = names;
+        server.get_host(request)
+    };
+    let names = ["nf_tables", "absent", "../kernel"].map(str::to_owned).to_vec();
+    let answer = ask(names).await.unwrap().into_inner();
+    assert_eq!(answer.kernel_build, Some(build("6.12.1", "0a0a")));
+    assert_eq!(answer.module_builds, [build("nf_tables", "0b0b")]);
+    let refusal = ask(vec!["m".to_owned(); 1001]).await.unwrap_err();
+    assert!(refusal.message().contains("1001 modules"), "{refusal}");
 }
 
 #[tokio::test(flavor = "multi_thread")]

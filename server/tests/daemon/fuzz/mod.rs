@@ -91,8 +91,8 @@ macro_rules! replays {
 }
 
 replays! {
-    batch blacklist btf definition error_log file filter format hist kallsyms kprobe_events prototype records registered
-    schema spool traceable
+    batch blacklist btf definition error_log file filter format hist kallsyms kprobe_events lines prototype records
+    registered schema spool traceable
 }
 
 /// A target is declared in four places.

@@ -129,7 +129,9 @@ fn told(method: &str) -> Told {
         "WatchProbes" => only(v1::WatchProbesRequest::default().encode_to_vec()),
         "ListHits" => only(v1::ListHitsRequest::default().encode_to_vec()),
         "GetLedger" => only(v1::GetLedgerRequest::default().encode_to_vec()),
-        "GetHost" => only(v1::GetHostRequest { view: v1::HostView::Full.into() }.encode_to_vec()),
+        "GetHost" => {
+            only(v1::GetHostRequest { view: v1::HostView::Full.into(), modules: Vec::new() }.encode_to_vec())
+        }
         "ListForeignProbes" => only(v1::ListForeignProbesRequest::default().encode_to_vec()),
         "DisassembleFunction" => only(
             v1::DisassembleFunctionRequest { function: FUNCTION.to_owned(), ..Default::default() }

@@ -20,6 +20,7 @@ use crate::command::open_file_limit::raise;
 use crate::command::stop_condition::{StopCondition, StopReason};
 use crate::command::{Exit, Failure};
 use crate::global::{Fleet, Global};
+use crate::lines::Lines;
 use crate::output::{CountPrinter, HostOutput, HostRecord, Output};
 
 /// A host that counts, until its stream is dropped.
@@ -71,12 +72,12 @@ impl Count {
         self.judge()?;
         let mut stop = StopCondition::new().map_err(Failure::signals)?;
         raise(fleet.hosts.len(), "name fewer hosts")?;
-        let (spec, hosts) = (self.spec.clone(), fleet.hosts.len());
+        let (spec, lines, hosts) = (self.spec.clone(), global.lines.clone(), fleet.hosts.len());
         let is_confirmed = is_confirmed(global, fleet);
         let mut run = HostRun::start(global, fleet, output, false, move |client: Client, mut output| {
-            let spec = spec.clone();
+            let (spec, lines) = (spec.clone(), lines.clone());
             async move {
-                match begin(&client, spec, is_confirmed, hosts, &mut output).await {
+                match begin(&client, &lines, spec, is_confirmed, hosts, &mut output).await {
                     Ok((stream, probes)) => Ok(((client, stream, probes), output)),
                     Err(failure) => Err(Problem::new(&failure, output)),
                 }
@@ -167,6 +168,7 @@ impl Count {
 /// Begins to count on one host.
 async fn begin(
     client: &Client,
+    lines: &Lines,
     mut spec: AggregationSpec,
     is_confirmed: bool,
     hosts: usize,
@@ -177,7 +179,7 @@ async fn begin(
     {
         return Err(refused);
     }
-    let probes = CountedProbes::define(client, &mut spec, output).await?;
+    let probes = CountedProbes::define(client, lines, &mut spec, output).await?;
     let stream = client.stream_aggregation(Source::Spec(spec), IDLE_INTERVAL, false).await?;
     Ok((stream, probes))
 }

@@ -158,7 +158,7 @@ impl Count {
         }
         let ready = async {
             let client = connect(global).await?;
-            let probes = CountedProbes::define(&client, &mut spec, output).await?;
+            let probes = CountedProbes::define(&client, &global.lines, &mut spec, output).await?;
             Ok::<_, Failure>((client, probes))
         };
         let (client, probes) = tokio::select! {

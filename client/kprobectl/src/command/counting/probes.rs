@@ -11,6 +11,7 @@ use crate::command::Failure;
 use crate::command::definitions::{checked, definitions};
 use crate::command::observe::TemporaryProbes;
 use crate::glob;
+use crate::lines::Lines;
 use crate::output::Output;
 
 /// The probes of an aggregation.
@@ -52,6 +53,7 @@ impl CountedProbes {
     /// Defines the probes that a specification needs and the host does not have, and puts their names into it.
     pub(super) async fn define(
         client: &Client,
+        lines: &Lines,
         spec: &mut AggregationSpec,
         output: &mut Output,
     ) -> Result<Self, Failure> {
@@ -59,15 +61,16 @@ impl CountedProbes {
         if undefined.is_empty() {
             return Ok(Self { temporary: None });
         }
-        let mut lines = Vec::with_capacity(undefined.len());
+        let mut defined = Vec::with_capacity(undefined.len());
         for word in Self::possible(client, spec, &undefined).await? {
             let word = &word;
-            let meant = definitions(client, std::slice::from_ref(word), true, Some(output)).await?.lines;
+            let words = std::slice::from_ref(word);
+            let meant = definitions(client, lines, words, true, Some(output)).await?.lines;
             let [line] = meant.as_slice() else { return Err(several(word, meant.len())) };
-            lines.push(line.clone());
+            defined.push(line.clone());
         }
         let temporary =
-            TemporaryProbes::define(client, lines, &CreateProbeRequest::default(), output).await?;
+            TemporaryProbes::define(client, defined, &CreateProbeRequest::default(), output).await?;
         let mut names = temporary.probes().iter().map(|probe| probe.name.clone());
         let places = match &mut spec.aggregation {
             Some(Aggregation::Histogram(spec)) => vec![&mut spec.probe],

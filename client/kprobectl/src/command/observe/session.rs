@@ -135,7 +135,7 @@ impl Session {
         if !self.definitions.is_empty() {
             let notes = (!self.quiet).then_some(&mut *output);
             let Definitions { lines, calls: places } =
-                definitions(&client, &self.definitions, global.yes, notes).await?;
+                definitions(&client, &global.lines, &self.definitions, global.yes, notes).await?;
             let temporary =
                 TemporaryProbes::define(&client, lines, &CreateProbeRequest::default(), output).await?;
             request = temporary.select(request);
@@ -202,13 +202,14 @@ impl Session {
             let merged = MergedStream::open(hosts, self.request.clone(), options);
             return Ok(Opened { before, ..Opened::hosts(merged, names, None) });
         }
-        let (arguments, yes, quiet) = (self.definitions.clone(), global.yes, self.quiet);
+        let (arguments, quiet, shared) = (self.definitions.clone(), self.quiet, global.clone());
         let mut run = HostRun::start(global, fleet, output, true, move |client: Client, mut output| {
-            let arguments = arguments.clone();
+            let (arguments, global) = (arguments.clone(), shared.clone());
             async move {
                 let made = async {
                     let notes = (!quiet).then_some(&mut output);
-                    let Definitions { lines, calls } = definitions(&client, &arguments, yes, notes).await?;
+                    let Definitions { lines, calls } =
+                        definitions(&client, &global.lines, &arguments, global.yes, notes).await?;
                     let form = CreateProbeRequest::default();
                     let made = TemporaryProbes::define(&client, lines, &form, &mut output).await?;
                     Ok::<_, Failure>((made, calls))
@@ -257,7 +258,7 @@ impl Session {
             Box::pin(async move {
                 let planned = async {
                     let client = connect(&global).await?;
-                    TemporaryProbes::plan(&client, &definitions, global.yes, &mut output).await
+                    TemporaryProbes::plan(&client, &global, &definitions, &mut output).await
                 };
                 (planned.await, output)
             })

@@ -20,6 +20,7 @@ use tonic::Code;
 use crate::command::changes::{self, RequestedChange, is_taken_back};
 use crate::command::definitions::definitions;
 use crate::command::{Exit, Failure};
+use crate::global::Global;
 use crate::output::{Output, Recorded, SkippedRuns};
 
 /// Temporary probes of a command.
@@ -41,11 +42,12 @@ impl TemporaryProbes {
     /// Shows the plan for these arguments.
     pub(in crate::command) async fn plan(
         client: &Client,
+        global: &Global,
         arguments: &[String],
-        yes: bool,
         output: &mut Output,
     ) -> Result<Exit, Failure> {
-        let definitions = definitions(client, arguments, yes, Some(output)).await?.lines;
+        let definitions =
+            definitions(client, &global.lines, arguments, global.yes, Some(output)).await?.lines;
         let count = definitions.len();
         let asked = definitions.into_iter().zip(1..).map(|(definition, number)| {
             let place = if count > 1 { format!("definition {number}") } else { String::new() };

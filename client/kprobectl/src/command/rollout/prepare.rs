@@ -8,6 +8,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::Args;
 use kprobed_client::Client;
+use kprobed_lines::Definition;
 
 use super::super::connection::{Destination, destination};
 use super::super::many_hosts::CONFIRM_ABOVE;
@@ -93,6 +94,18 @@ pub(super) async fn prepare(global: &Global, options: RolloutOptions) -> Result<
         let message =
             format!("these are {count} documents, and a host can change at most {most} probes as a whole");
         return Err(usage(message, "roll the files out one by one"));
+    }
+    for one in &declared {
+        let definition = &one.entry.document.definition;
+        if Definition::by_source(definition).is_some() {
+            return Err(usage(
+                format!(
+                    "{}: `{definition}` is another line on each kernel, and a roll-out has one for all",
+                    one.place()
+                ),
+                "`kprobectl lines -D` prints the line of a kernel; `kprobectl apply --hosts` finds that of each host",
+            ));
+        }
     }
     let Destination::Many(fleet) = destination(global).await? else {
         return Err(usage(

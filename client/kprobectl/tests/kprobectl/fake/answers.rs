@@ -486,6 +486,12 @@ pub(super) fn host() -> GetHostResponse {
         }],
         processor_time: Some(prost_types::Duration { seconds: 2, nanos: 0 }),
         uptime: Some(prost_types::Duration { seconds: 100, nanos: 0 }),
+        // That of the fixture with debug information (client/lines/tests/fixtures/kernel.elf).
+        kernel_build: Some(KernelBuild {
+            name: "6.12.1".to_owned(),
+            build_id: "0123456789abcdef0123456789abcdef01234567".to_owned(),
+        }),
+        module_builds: Vec::new(),
     }
 }
 

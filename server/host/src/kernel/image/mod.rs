@@ -20,6 +20,7 @@ use std::path::Path;
 
 pub use boot::{BootSite, BootSites, SiteKind};
 pub use error::ImageError;
+pub use package::{file_of_package, is_package};
 
 use super::{Blacklist, KernelText, SymbolTable, TraceableFunctions};
 

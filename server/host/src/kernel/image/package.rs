@@ -27,7 +27,7 @@ pub(super) fn image(path: &Path) -> Result<Vec<u8>, ImageError> {
         return fs::read(&found).map_err(failed(&found));
     }
     let bytes = fs::read(path).map_err(failed(path))?;
-    if bytes.starts_with(AR_MAGIC) {
+    if is_package(&bytes) {
         return in_package(&bytes);
     }
     Ok(bytes)
@@ -79,22 +79,36 @@ fn in_directory(root: &Path) -> Result<PathBuf, ImageError> {
     }
 }
 
+/// Whether bytes begin as a Debian package does.
+pub fn is_package(bytes: &[u8]) -> bool {
+    bytes.starts_with(AR_MAGIC)
+}
+
 fn in_package(package: &[u8]) -> Result<Vec<u8>, ImageError> {
+    file_of_package(package, is_image)?.ok_or(ImageError::NoImage)
+}
+
+/// The first file of a Debian package whose path is wanted. `None`: it has none.
+///
+/// # Errors
+/// [`ImageError::Package`], [`ImageError::Packing`] and [`ImageError::Unpack`].
+pub fn file_of_package(
+    package: &[u8],
+    is_wanted: impl Fn(&Path) -> bool,
+) -> Result<Option<Vec<u8>>, ImageError> {
     let damaged = |reason: String| ImageError::Package { reason };
     let packed = member(package, "data.tar").ok_or_else(|| damaged("it has no `data.tar`".to_owned()))?;
     let mut archive = tar::Archive::new(reader(packed)?);
-    let mut found = None;
     for entry in archive.entries().map_err(|error| damaged(error.to_string()))? {
         let mut entry = entry.map_err(|error| damaged(error.to_string()))?;
         let place = entry.path().map_err(|error| damaged(error.to_string()))?.into_owned();
-        if is_image(&place) && entry.header().entry_type().is_file() {
+        if is_wanted(&place) && entry.header().entry_type().is_file() {
             let mut bytes = Vec::new();
             entry.read_to_end(&mut bytes).map_err(|error| damaged(error.to_string()))?;
-            found = Some(bytes);
-            break;
+            return Ok(Some(bytes));
         }
     }
-    found.ok_or(ImageError::NoImage)
+    Ok(None)
 }
 
 /// The content of the first member of an `ar` archive whose name begins with `name`.

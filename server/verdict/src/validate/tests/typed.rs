@@ -393,7 +393,10 @@ fn hints_offer_names_that_there_are() {
     let kernel = kernel(OTHER);
     let hint = kernel.refused("p vfs_open ^flgs", "NO_BTFARG");
     assert_eq!(hint, "did you mean `flags`? Its parameters are `path`, `flags`, `how`");
-    assert_eq!(kernel.refused("p vfs_open ^x", "NO_BTFARG"), "its parameters are `path`, `flags`, `how`");
+    assert_eq!(
+        kernel.refused("p vfs_open ^x", "NO_BTFARG"),
+        "its parameters are `path`, `flags`, `how`; `kprobectl vars vfs_open` shows its variables, by debug information"
+    );
     assert_eq!(kernel.refused("p task_look task->^com", "NO_BTF_FIELD"), "did you mean `comm`?");
     assert_eq!(kernel.refused("p task_look task->^counter", "NO_BTF_FIELD"), "did you mean `usage.counter`?");
     assert_eq!(kernel.refused("p vfs_open path->dentry->^len", "NO_BTF_FIELD"), "did you mean `d_name.len`?");

@@ -77,7 +77,11 @@ pub(super) fn no_parameter(at: Span, function: &Function, name: &str, facts: &Ke
     let hint = match nearest_name(name, names.iter().copied()) {
         Some(near) => format!("did you mean `{near}`? Its parameters are {}", listed(&names)),
         None if names.is_empty() => "it has no parameters".to_owned(),
-        None => format!("its parameters are {}", listed(&names)),
+        None => format!(
+            "its parameters are {}; `kprobectl vars {}` shows its variables, by debug information",
+            listed(&names),
+            function.name
+        ),
     };
     Diagnostic::error(Code::NoBtfarg, at, message).with_hint(hint)
 }

@@ -1,0 +1,235 @@
+//! `kprobectl lines`: the lines of a source that can be probed, definitions by source, and indexes.
+
+use std::collections::HashMap;
+use std::io;
+use std::path::PathBuf;
+
+use clap::Args;
+use kprobed_client::Client;
+use kprobed_client::api::{CodeInstruction, ProbeKind};
+use kprobed_lines::{Definition, LinesError, Listing, Place};
+use serde_json::{Value, json};
+
+use super::by_source::note;
+use super::connection::connect;
+use super::{Exit, Failure};
+use crate::global::Global;
+use crate::lines::{Build, DebugFiles, Places, keep};
+use crate::output::{Cell, Column, Output, Row, Tone, arming};
+
+const AFTER_HELP: &str = "\
+Shows the lines that have instructions of their own, where these are, and how the kernel would arm a probe there. \
+FUNC:LINE counts from the line that declares the function, FILE:LINE from the beginning of the file. A line can \
+have several places: copies of inlined functions, and parts that the compiler has moved. IN is the function that \
+has the code of a copy.
+
+Every command that takes a definition takes one by source too, in the language of `perf probe`:
+  [[GROUP:]EVENT=][MODULE:]PLACE [ARGUMENT ...]
+A PLACE is `FUNC[@FILE]`, alone or with `:LINE`, `+OFFSET`, `%return` or `;PATTERN` behind it, or it is `FILE:LINE` or \
+`FILE;PATTERN`. An ARGUMENT is a variable, or what it leads to, `[NAME=]VAR->member.member[N][:TYPE][@user]`, `$vars` for all \
+variables, `$params` for the parameters, or one of the kernel's language. PATTERN stands for the text of lines.
+
+Debug information belongs to one build of a kernel or module, and no host needs it: this command finds it by \
+the build id that the daemon tells. It looks at --debug (nowhere else then), at indexes that it keeps \
+(~/.cache/kprobed/lines), at /usr/lib/debug, and at the servers of DEBUGINFOD_URLS. --source names the directory of \
+the sources, for texts and patterns. With --debug the command works without a daemon.
+
+--make-index makes a small file of a large one: all that commands need, in a tenth of the size. Without --to it is \
+kept for this user; otherwise it can be copied to others, and given as --debug.
+
+-D prints the lines for the kernel and defines nothing, as `perf probe -D` does: `kprobed check` reads them.
+
+Examples:
+  kprobectl lines vfs_read
+  kprobectl lines vfs_read:6-12 --source ~/linux-6.1
+  kprobectl lines fs/read_write.c:470-480
+  kprobectl lines nf_tables:nft_do_chain -o json
+  kprobectl lines -D 'vfs_read:11 count' --debug vmlinux
+  kprobectl lines --make-index linux-image-6.1.0-56-amd64-dbg.deb
+  kprobectl lines --make-index vmlinux --to 6.1.index
+  kprobectl trace 'vfs_read:11 count file->f_mode'";
+
+/// Arguments of `lines`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = AFTER_HELP)]
+pub(crate) struct Arguments {
+    /// FUNC, FUNC:FIRST-LAST or FILE:FIRST-LAST, with `MODULE:` before it for a module
+    #[arg(value_name = "RANGE", required_unless_present_any = ["definitions", "make_index"])]
+    range: Option<String>,
+    /// Print the kernel's lines of this definition; may be given more than once
+    #[arg(short = 'D', long = "definition", value_name = "DEFINITION", conflicts_with = "range")]
+    definitions: Vec<String>,
+    /// Make an index of this file or package
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["range", "definitions"])]
+    make_index: Option<PathBuf>,
+    /// Where to write the index [default: where commands of this user look for it]
+    #[arg(long, value_name = "FILE", requires = "make_index")]
+    to: Option<PathBuf>,
+}
+
+pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    match (arguments.make_index, arguments.range) {
+        (Some(path), _) => make_index(path, arguments.to, output).await?,
+        (None, Some(range)) => list(global, &range, output).await?,
+        (None, None) => print_definitions(global, &arguments.definitions, output).await?,
+    }
+    Ok(Exit::Success)
+}
+
+async fn make_index(path: PathBuf, to: Option<PathBuf>, output: &mut Output) -> Result<(), Failure> {
+    let made = tokio::task::spawn_blocking(move || {
+        let files = DebugFiles::of(&path)?;
+        let build_id = hex::encode(files.identity()?.build_id);
+        let nowhere = || {
+            let error =
+                LinesError::new(format!("an index of `{}` has no place by build id here", path.display()));
+            error.hint("name a file: `--to FILE`")
+        };
+        let to = to.or_else(|| Places::of_user().index(&build_id)).ok_or_else(nowhere)?;
+        let index = files.index()?;
+        keep(&to, &index)?;
+        Ok::<_, LinesError>((to, index.len(), build_id))
+    });
+    let made = made.await.map_err(|broken| LinesError::new(format!("making the index ended: {broken}")))?;
+    let (to, bytes, build_id) = made?;
+    output.note(&format!("{} MiB, build {build_id}", bytes.div_ceil(1 << 20)));
+    Ok(output.path(&to)?)
+}
+
+async fn print_definitions(
+    global: &Global,
+    definitions: &[String],
+    output: &mut Output,
+) -> Result<(), Failure> {
+    let host = host(global).await?;
+    for text in definitions {
+        let Some(read) = Definition::by_source(text) else {
+            output.line(text)?;
+            continue;
+        };
+        let lines = match &host {
+            Some(client) => global.lines.of(client, &read?).await?,
+            None => global.lines.offline(read?).await?,
+        };
+        for line in &lines {
+            output.line(&line.definition)?;
+        }
+        note(text, &lines, output);
+    }
+    Ok(())
+}
+
+/// The daemon. With files of debug information, the command does without one that does not answer.
+pub(super) async fn host(global: &Global) -> Result<Option<Client>, Failure> {
+    match connect(global).await {
+        Ok(client) => Ok(Some(client)),
+        Err(_) if global.lines.has_files() && global.client.is_none() => Ok(None),
+        Err(failure) => Err(failure),
+    }
+}
+
+async fn list(global: &Global, range: &str, output: &mut Output) -> Result<(), Failure> {
+    let listing = Listing::parse(range)?;
+    let host = host(global).await?;
+    let build = build(global, host.as_ref(), listing.module.as_deref(), &listing.target).await?;
+    let (mut rows, path) = global
+        .lines
+        .ask(&build, move |info, sources| {
+            let places = info.listing(&listing)?;
+            let path = places.first().map(|place| place.source.file.clone()).unwrap_or_default();
+            let text =
+                |place: &Place| sources.line(&place.source.file, place.source.line).unwrap_or_default();
+            let rows = places.into_iter().map(|place| ListedLine { text: text(&place), place, code: None });
+            Ok((rows.collect::<Vec<_>>(), path))
+        })
+        .await?;
+    if let Some(client) = &host {
+        look_at_code(client, &mut rows).await;
+    }
+    if !output.is_structured() {
+        output.note(&format!("lines of {path}, build {}", build.id));
+    }
+    Ok(output.rows(&rows)?)
+}
+
+/// The build whose debug information is asked: that of the host, or of a file without a host.
+pub(super) async fn build(
+    global: &Global,
+    host: Option<&Client>,
+    module: Option<&str>,
+    target: &kprobed_lines::Target,
+) -> Result<Build, Failure> {
+    Ok(match host {
+        Some(client) => global.lines.build(client, module, target).await?,
+        None => global.lines.build_of_file(module)?,
+    })
+}
+
+/// Functions whose code is looked at for one listing, at most.
+const FUNCTIONS_MAX: usize = 32;
+
+/// Adds what the daemon says of the instructions. Without its answer the lines are shown as they are.
+async fn look_at_code(client: &Client, rows: &mut [ListedLine]) {
+    let mut known: HashMap<String, Vec<CodeInstruction>> = HashMap::new();
+    for row in rows {
+        let Some((function, offset)) = row.place.text.rsplit_once('+') else { continue };
+        if !known.contains_key(function) && known.len() < FUNCTIONS_MAX {
+            let answer = client.disassemble_function(function, ProbeKind::Entry).await;
+            let code = answer.map(|answer| answer.instructions).unwrap_or_default();
+            known.insert(function.to_owned(), code);
+        }
+        let offset: u32 = offset.parse().unwrap_or(u32::MAX);
+        let code = known.get(function).into_iter().flatten();
+        row.code = code.clone().find(|instruction| instruction.offset == offset).cloned();
+    }
+}
+
+/// A place of a line.
+struct ListedLine {
+    place: Place,
+    text: String,
+    /// The instruction there, if the daemon was asked.
+    code: Option<CodeInstruction>,
+}
+
+impl ListedLine {
+    /// How a probe would be armed, or what forbids it.
+    fn armed(&self) -> &str {
+        self.code.as_ref().map_or("", |code| arming(code.arming()).unwrap_or(&code.rule))
+    }
+}
+
+impl Row for ListedLine {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("LINE", |row| match row.place.relative_line {
+            Some(line) => Cell::text(format!("{}:{line}", row.place.function)),
+            None => Cell::text(format!("{}:{}", row.place.source.file, row.place.source.line)),
+        }),
+        Column::new("PLACE", |row| Cell::text(&row.place.text)),
+        Column::optional("IN", |row| Cell::text(row.place.inlined_into.as_deref().unwrap_or_default())),
+        Column::optional("PROBE", |row| {
+            let is_refused = row.code.as_ref().is_some_and(|code| !code.probeable);
+            Cell::toned(row.armed(), if is_refused { Tone::Faint } else { Tone::Plain })
+        }),
+        Column::wide("FILE", |row| {
+            Cell::text(format!("{}:{}", row.place.source.file, row.place.source.line))
+        }),
+        Column::sentence("SOURCE", |row| Cell::text(row.text.trim())),
+    ];
+
+    fn json(&self) -> io::Result<Value> {
+        Ok(json!({
+            "file": self.place.source.file,
+            "line": self.place.source.line,
+            "function": self.place.function,
+            "relative_line": self.place.relative_line,
+            "place": self.place.text,
+            "inlined_into": self.place.inlined_into,
+            "shares": self.place.shares.iter().map(|line| format!("{}:{}", line.file, line.line)).collect::<Vec<_>>(),
+            "probeable": self.code.as_ref().map(|code| code.probeable),
+            "arming": self.code.as_ref().and_then(|code| arming(code.arming())),
+            "rule": self.code.as_ref().map(|code| &code.rule).filter(|rule| !rule.is_empty()),
+            "text": Some(&self.text).filter(|text| !text.is_empty()),
+        }))
+    }
+}

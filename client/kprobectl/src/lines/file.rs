@@ -1,0 +1,171 @@
+//! Files of debug information, open.
+
+use std::fs::File;
+use std::io;
+use std::ops::Deref;
+use std::path::{Path, PathBuf};
+
+use kprobed_lines::{DebugInfo, Identity, Image, LinesError, write_index};
+use memmap2::Mmap;
+
+use super::package;
+
+/// Magic of an RPM package (lead of rpm(8)).
+const RPM_MAGIC: [u8; 4] = [0xed, 0xab, 0xee, 0xdb];
+
+/// A file with debug information, or an index of one.
+pub(crate) struct DebugFile {
+    path: PathBuf,
+    bytes: Bytes,
+}
+
+enum Bytes {
+    /// A kernel's file has half a gigabyte, of which an answer needs little.
+    Mapped(Mmap),
+    Held(Vec<u8>),
+}
+
+impl Deref for Bytes {
+    type Target = [u8];
+
+    fn deref(&self) -> &[u8] {
+        match self {
+            Self::Mapped(map) => map,
+            Self::Held(bytes) => bytes,
+        }
+    }
+}
+
+/// A path that cannot be read.
+pub(super) fn unreadable(path: &Path, why: &io::Error) -> LinesError {
+    LinesError::new(format!("cannot read `{}`: {why}", path.display()))
+}
+
+impl DebugFile {
+    pub(crate) fn open(path: &Path) -> Result<Self, LinesError> {
+        let map = File::open(path).and_then(|file| map(&file)).map_err(|why| unreadable(path, &why))?;
+        if map.starts_with(&RPM_MAGIC) {
+            let path = path.display();
+            let error = LinesError::new(format!("`{path}` is an RPM package, which is not read as it is"));
+            return Err(error.hint(format!(
+                "unpack it (`rpm2cpio {path} | cpio -id`), and give the vmlinux or the module"
+            )));
+        }
+        Ok(Self { path: path.to_owned(), bytes: Bytes::Mapped(map) })
+    }
+
+    /// What was made in memory, under a name for messages.
+    pub(super) fn held(path: &Path, bytes: Vec<u8>) -> Self {
+        Self { path: path.to_owned(), bytes: Bytes::Held(bytes) }
+    }
+
+    #[cfg(test)]
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
+    pub(super) fn bytes(&self) -> &[u8] {
+        &self.bytes
+    }
+
+    /// What it is of.
+    pub(crate) fn identity(&self) -> Result<Identity, LinesError> {
+        Identity::read(&self.bytes).map_err(|error| self.named(&error))
+    }
+
+    fn named(&self, error: &LinesError) -> LinesError {
+        let named = LinesError::new(format!("`{}`: {}", self.path.display(), error.message()));
+        match error.hint_text() {
+            Some(hint) => named.hint(hint),
+            None => named,
+        }
+    }
+}
+
+#[expect(
+    unsafe_code,
+    reason = "a map is as long as its file, which may be cut off meanwhile; nothing else reads a part"
+)]
+fn map(file: &File) -> io::Result<Mmap> {
+    // SAFETY: the bytes are only read, and every value of them is one. Whoever brings debug information up to date
+    // replaces files as a whole: package managers and debuginfod do.
+    unsafe { Mmap::map(file) }
+}
+
+/// A file with what belongs to it: a supplementary file, split files.
+pub(crate) struct DebugFiles {
+    pub(super) main: DebugFile,
+    pub(super) others: Vec<DebugFile>,
+}
+
+impl DebugFiles {
+    /// A file or a package of a kernel, alone.
+    pub(crate) fn of(path: &Path) -> Result<Self, LinesError> {
+        let main = if package::is_package(path) {
+            let nothing = || LinesError::new(format!("the package `{}` has no vmlinux", path.display()));
+            package::unpacked(path, None)?.ok_or_else(nothing)?
+        } else {
+            DebugFile::open(path)?
+        };
+        Ok(Self { main, others: Vec::new() })
+    }
+
+    /// What they are of.
+    pub(crate) fn identity(&self) -> Result<Identity, LinesError> {
+        self.main.identity()
+    }
+
+    /// Asks what they say. Refusals of the debug information itself do not name the file.
+    pub(crate) fn with<T>(
+        &self,
+        ask: impl FnOnce(&DebugInfo<'_>) -> Result<T, LinesError>,
+    ) -> Result<T, LinesError> {
+        if DebugInfo::is_index(&self.main.bytes) {
+            let info = DebugInfo::from_index(&self.main.bytes).map_err(|error| self.main.named(&error))?;
+            return ask(&info);
+        }
+        self.images(|image, supplementary, split| {
+            let info =
+                DebugInfo::read(image, supplementary, split).map_err(|error| self.main.named(&error))?;
+            ask(&info)
+        })
+    }
+
+    /// An index of them.
+    pub(crate) fn index(&self) -> Result<Vec<u8>, LinesError> {
+        if DebugInfo::is_index(&self.main.bytes) {
+            return Ok(self.main.bytes.to_vec());
+        }
+        self.images(|image, supplementary, split| {
+            write_index(image, supplementary, split).map_err(|error| self.main.named(&error))
+        })
+    }
+
+    fn images<T>(
+        &self,
+        take: impl FnOnce(&Image<'_>, Option<&Image<'_>>, &[Image<'_>]) -> Result<T, LinesError>,
+    ) -> Result<T, LinesError> {
+        let image = Image::read(&self.main.bytes).map_err(|error| self.main.named(&error))?;
+        let named = image.supplementary().and_then(|(path, id)| self.supplementary(path, id));
+        let supplementary = named.as_ref().map(|file| Image::read(&file.bytes)).transpose()?;
+        let mut split = Vec::new();
+        for file in &self.others {
+            if file.identity().is_ok_and(|identity| identity.is_split) {
+                split.push(Image::read(&file.bytes).map_err(|error| file.named(&error))?);
+            }
+        }
+        take(&image, supplementary.as_ref(), &split)
+    }
+
+    /// The supplementary file of this build: beside the main file, or where distributions have them (dwz(1)).
+    fn supplementary(&self, path: &str, id: &[u8]) -> Option<DebugFile> {
+        let beside = self.main.path.parent().map(|directory| directory.join(path));
+        let id_text = hex::encode(id);
+        let by_id = id_text
+            .split_at_checked(2)
+            .map(|(first, rest)| PathBuf::from(format!("/usr/lib/debug/.build-id/{first}/{rest}.debug")));
+        let given = self.others.iter().map(|file| file.path.clone());
+        let mut places = given.chain(beside).chain(by_id).filter_map(|path| DebugFile::open(&path).ok());
+        places.find(|file| file.identity().is_ok_and(|identity| identity.build_id == id))
+    }
+}

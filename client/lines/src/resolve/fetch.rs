@@ -1,0 +1,209 @@
+//! Values as arguments of a kprobe.
+
+use crate::error::{LinesError, Result};
+use crate::symbols::Symbols;
+use crate::value::{Operator, Value};
+
+/// The registers of DWARF by their numbers, as the kernel calls them.
+const REGISTERS: [&str; 17] = [
+    "ax", "dx", "cx", "bx", "si", "di", "bp", "sp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
+    "ip",
+];
+
+/// Fetches of one argument, at most.
+const FETCHES_MAX: usize = 16;
+
+/// One argument of the kernel's language.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Fetch {
+    /// The name of the field.
+    pub name: String,
+    /// What it reads, such as `+8(%di)`.
+    pub source: String,
+    /// Its type, such as `u32`; absent for an argument that was written in the kernel's own language.
+    pub ty: Option<String>,
+}
+
+impl Fetch {
+    /// `NAME=SOURCE:TYPE`
+    pub fn text(&self) -> String {
+        let ty = self.ty.as_ref().map_or_else(String::new, |ty| format!(":{ty}"));
+        if self.name.is_empty() {
+            format!("{}{ty}", self.source)
+        } else {
+            format!("{}={}{ty}", self.name, self.source)
+        }
+    }
+}
+
+/// What a value is for its reader.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Kind {
+    pub(super) bits: u8,
+    pub(super) signed: bool,
+    /// Shown in hexadecimal.
+    pub(super) is_pointer: bool,
+}
+
+/// A value as fetches, and the rule that joins them if it is not the first alone.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) struct Fetched {
+    pub(super) fetches: Vec<Fetch>,
+    pub(super) rule: Option<Value>,
+}
+
+fn register(number: u16) -> Result<String> {
+    let name = REGISTERS.get(usize::from(number));
+    name.map(|name| format!("%{name}"))
+        .ok_or_else(|| LinesError::new("it is in a register that the kernel does not keep for probes"))
+}
+
+/// Memory at an address, without its type. `None`: the kernel's language cannot compute this address.
+pub(super) fn memory(symbols: &Symbols, address: &Value, user: bool) -> Result<Option<String>> {
+    let (base, offset) = address.clone().split();
+    let base = match base {
+        None => return Err(LinesError::new("it is at a fixed address that no symbol names")),
+        Some(Value::Address(address)) if offset == 0 => {
+            let named = symbols.data(address)?;
+            return Ok(Some(format!("@{}+{}", named.symbol, named.offset)));
+        }
+        Some(base) => base,
+    };
+    let Some(base) = whole(symbols, &base)? else { return Ok(None) };
+    let offset = offset.cast_signed();
+    if i32::try_from(offset).is_err() {
+        return Err(LinesError::new("it is farther from its pointer than 2 GiB"));
+    }
+    let sign = if offset < 0 { '-' } else { '+' };
+    let user = if user { "u" } else { "" };
+    Ok(Some(format!("{sign}{user}{}({base})", offset.unsigned_abs())))
+}
+
+/// A value of 64 bits, without its type.
+fn whole(symbols: &Symbols, value: &Value) -> Result<Option<String>> {
+    match value {
+        Value::Register(number) => register(*number).map(Some),
+        Value::Memory { address, bytes: 8, user } => memory(symbols, address, *user),
+        _ => Ok(None),
+    }
+}
+
+/// A value that one argument fetches, with its type. The type is of that value, which is extended to 64 bits.
+fn single(symbols: &Symbols, value: &Value, kind: Kind) -> Result<Option<(String, String)>> {
+    let letter = |signed: bool| {
+        if kind.is_pointer {
+            'x'
+        } else if signed {
+            's'
+        } else {
+            'u'
+        }
+    };
+    Ok(match value {
+        Value::Constant(number) => {
+            let text =
+                if kind.signed { format!("\\{}", number.cast_signed()) } else { format!("\\{number}") };
+            Some((text, format!("{}{}", letter(kind.signed), kind.bits)))
+        }
+        Value::Register(number) => Some((register(*number)?, format!("{}64", letter(kind.signed)))),
+        Value::Memory { address, bytes, user } => {
+            let signed = kind.signed && *bytes == 8;
+            memory(symbols, address, *user)?
+                .map(|text| (text, format!("{}{}", letter(signed), bytes.saturating_mul(8))))
+        }
+        Value::Bits { of, offset, width, signed } => {
+            let (text, container) = match of.as_ref() {
+                Value::Register(number) => (Some(register(*number)?), 64),
+                Value::Memory { address, bytes, user } => {
+                    (memory(symbols, address, *user)?, bytes.saturating_mul(8))
+                }
+                _ => (None, 0),
+            };
+            let is_number = *offset == 0 && matches!(width, 8 | 16 | 32 | 64);
+            match text {
+                Some(text) if is_number => Some((text, format!("{}{width}", letter(*signed)))),
+                // A bit-field of the kernel has no sign.
+                Some(text) if !signed && offset.saturating_add(*width) <= container => {
+                    Some((text, format!("b{width}@{offset}/{container}")))
+                }
+                _ => None,
+            }
+        }
+        _ => None,
+    })
+}
+
+/// The fetches of a value, of which the caller wants no other type.
+pub(super) fn fetched(symbols: &Symbols, name: &str, value: Value, kind: Kind) -> Result<Fetched> {
+    let value = value.bits(0, kind.bits, kind.signed);
+    if let Some((source, ty)) = single(symbols, &value, kind)? {
+        return Ok(Fetched {
+            fetches: vec![Fetch { name: name.to_owned(), source, ty: Some(ty) }],
+            rule: None,
+        });
+    }
+    let mut fetches: Vec<Fetch> = Vec::new();
+    let rule = joined(symbols, name, value, &mut fetches)?;
+    Ok(Fetched { fetches, rule: Some(rule) })
+}
+
+/// The same value with each part that one argument fetches replaced by that fetch.
+fn joined(symbols: &Symbols, name: &str, value: Value, fetches: &mut Vec<Fetch>) -> Result<Value> {
+    let part = Kind { bits: 64, signed: false, is_pointer: false };
+    let fetched = if matches!(value, Value::Constant(_)) { None } else { single(symbols, &value, part)? };
+    if let Some((source, ty)) = fetched {
+        let ty = Some(ty);
+        let known = fetches.iter().position(|fetch| fetch.source == source && fetch.ty == ty);
+        let number = known.unwrap_or(fetches.len());
+        if known.is_none() {
+            let name = if number == 0 { name.to_owned() } else { format!("{name}_{}", number + 1) };
+            fetches.push(Fetch { name, source, ty });
+        }
+        if fetches.len() > FETCHES_MAX {
+            return Err(LinesError::new("it is computed from more than 16 values"));
+        }
+        return Ok(Value::Fetch(number));
+    }
+    match value {
+        Value::Constant(_) => Ok(value),
+        Value::Bits { of, offset, width, signed } => {
+            // A bit-field with a sign: the kernel fetches its bits, the rule adds the sign.
+            let unsigned = Value::Bits { of: of.clone(), offset, width, signed: false };
+            let of = match single(symbols, &unsigned, part)? {
+                Some(_) => {
+                    return Ok(Value::Bits {
+                        of: Box::new(joined(symbols, name, unsigned, fetches)?),
+                        offset: 0,
+                        width,
+                        signed,
+                    });
+                }
+                None => joined(symbols, name, *of, fetches)?,
+            };
+            Ok(Value::Bits { of: Box::new(of), offset, width, signed })
+        }
+        Value::Binary(operator, left, right) => {
+            let left = joined(symbols, name, *left, fetches)?;
+            Ok(Value::Binary(operator, Box::new(left), Box::new(joined(symbols, name, *right, fetches)?)))
+        }
+        Value::Memory { .. } => {
+            Err(LinesError::new("it is in memory whose address is computed, which the kernel cannot do")
+                .hint("fetch the values that the address is computed from"))
+        }
+        Value::Address(_) => {
+            Err(LinesError::new("its value is the address of a symbol, which differs with each boot"))
+        }
+        Value::AtEntry(_) | Value::FrameAddress | Value::Register(_) | Value::Fetch(_) => {
+            Err(LinesError::new("it is a value that the kernel cannot fetch"))
+        }
+    }
+}
+
+/// Parts of a value, joined from the least significant one.
+pub(super) fn or_shifted(low: Option<Value>, high: Value, by: u8) -> Value {
+    let shifted = Value::binary(Operator::ShiftLeft, high, Value::Constant(u64::from(by)));
+    match low {
+        None => shifted,
+        Some(low) => Value::binary(Operator::Or, low, shifted),
+    }
+}

@@ -1,0 +1,159 @@
+//! From definitions by source lines and variables to those that a kernel reads.
+
+mod fetch;
+mod object;
+mod places;
+mod scope;
+mod types;
+mod variable;
+
+use std::collections::HashSet;
+
+use crate::dwarf::Dwarf;
+use crate::error::{LinesError, Result};
+use crate::grammar::{Definition, Target, Wanted, Within};
+use crate::image::Image;
+use crate::index::Index;
+use crate::model::Source;
+use crate::written::Listing;
+use variable::Scene;
+
+pub use fetch::Fetch;
+pub use places::{Place, SourceLine, Sources};
+pub use variable::{Argument, Visible};
+
+/// The debug information of one kernel or one module.
+pub struct DebugInfo<'a> {
+    source: Box<dyn Source + 'a>,
+}
+
+/// A definition at one of its places.
+#[derive(Debug, Clone)]
+pub struct Line {
+    /// What the kernel reads.
+    pub text: String,
+    /// Its arguments from variables, in order, with how to read them.
+    pub arguments: Vec<Argument>,
+    /// Variables of `$vars` and `$params` that nothing fetches here, with the reasons.
+    pub left_out: Vec<Visible>,
+}
+
+impl<'a> DebugInfo<'a> {
+    /// Takes the DWARF of a file. `supplementary` is what [`Image::supplementary`] names, and `split` are the
+    /// `.dwo` and `.dwp` files of a kernel that was built so.
+    pub fn read(
+        image: &'a Image<'a>,
+        supplementary: Option<&'a Image<'a>>,
+        split: &'a [Image<'a>],
+    ) -> Result<Self> {
+        Ok(Self { source: Box::new(Dwarf::new(image, supplementary, split)?) })
+    }
+
+    /// Whether bytes begin as an index does.
+    pub fn is_index(bytes: &[u8]) -> bool {
+        crate::index::is_index(bytes)
+    }
+
+    /// Takes an index that [`write_index`] has made.
+    ///
+    /// [`write_index`]: crate::write_index
+    pub fn from_index(bytes: &'a [u8]) -> Result<Self> {
+        Ok(Self { source: Box::new(Index::read(bytes)?) })
+    }
+
+    /// The build id of the kernel or the module; empty if the file has none.
+    pub fn build_id(&self) -> &[u8] {
+        self.source.build_id()
+    }
+
+    /// The name of the module; absent for a kernel.
+    pub fn module(&self) -> Option<&str> {
+        self.source.symbols().module()
+    }
+
+    /// The places of a target: first those in functions of their own, then those in copies.
+    ///
+    /// `sources` gives the texts that patterns need.
+    pub fn places(&self, target: &Target, sources: Sources<'_>) -> Result<Vec<Place>> {
+        places::places(self.source.as_ref(), target, sources)
+    }
+
+    /// The places of all lines of a range: line by line, and of each line first those in functions of their own.
+    pub fn listing(&self, listing: &Listing) -> Result<Vec<Place>> {
+        places::listing(self.source.as_ref(), listing)
+    }
+
+    /// The variables in scope at a place.
+    pub fn variables(&self, place: &Place) -> Result<Vec<Visible>> {
+        let unit = self.source.unit(place.unit)?;
+        Ok(Scene::new(self.source.as_ref(), place, &unit)?.visible(false))
+    }
+
+    /// The definition at one of its places, with the number that the place has among them.
+    pub fn line(&self, definition: &Definition, place: &Place, number: usize) -> Result<Line> {
+        let unit = self.source.unit(place.unit)?;
+        let scene = Scene::new(self.source.as_ref(), place, &unit);
+        let (mut texts, mut arguments, mut left_out) = (Vec::new(), Vec::new(), Vec::new());
+        let mut take = |argument: Argument, texts: &mut Vec<String>| {
+            texts.extend(argument.fetches.iter().map(Fetch::text));
+            arguments.push(argument);
+        };
+        for wanted in &definition.arguments {
+            match wanted {
+                Wanted::Kernel(text) => texts.push(text.clone()),
+                Wanted::Variable(expression) => {
+                    take(scene.as_ref().map_err(Clone::clone)?.argument(expression)?, &mut texts);
+                }
+                Wanted::Variables | Wanted::Parameters => {
+                    let scene = scene.as_ref().map_err(Clone::clone)?;
+                    for visible in scene.visible(*wanted == Wanted::Parameters) {
+                        let fetched =
+                            visible.argument.clone().and_then(|argument| match argument.objection() {
+                                Some(error) => Err(error),
+                                None => Ok(argument),
+                            });
+                        match fetched {
+                            Ok(argument) => take(argument, &mut texts),
+                            Err(error) => left_out.push(Visible { argument: Err(error), ..visible }),
+                        }
+                    }
+                }
+            }
+        }
+        let mut names = HashSet::new();
+        let mut fetches = arguments.iter().flat_map(|argument| &argument.fetches);
+        if let Some(fetch) = fetches.find(|fetch| !names.insert(&fetch.name)) {
+            let name = &fetch.name;
+            return Err(LinesError::new(format!("two arguments are named `{name}`"))
+                .hint("give one of them a name: `NAME=VARIABLE`"));
+        }
+        let kind = if place.is_return { 'r' } else { 'p' };
+        let group = definition.group.as_ref().map_or_else(String::new, |group| format!("{group}/"));
+        let event = definition.event.clone().unwrap_or_else(|| event_name(&definition.target, place));
+        let number = if number == 0 { String::new() } else { format!("_{number}") };
+        let mut text = format!("{kind}:{group}{event}{number} {}", place.text);
+        for argument in &texts {
+            text.push(' ');
+            text += argument;
+        }
+        Ok(Line { text, arguments, left_out })
+    }
+}
+
+impl Line {
+    /// Why the kernel's line alone may not record what was asked for, if that is so.
+    pub fn objection(&self) -> Option<LinesError> {
+        self.arguments.iter().find_map(Argument::objection)
+    }
+}
+
+/// The name that an event gets if none is given.
+fn event_name(target: &Target, place: &Place) -> String {
+    let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
+    let function: String = place.function.chars().map(|c| if is_part(c) { c } else { '_' }).collect();
+    match target {
+        Target::Function { within: Within::Return, .. } => format!("{function}__return"),
+        Target::Function { within: Within::Entry | Within::Offset(_), .. } => function,
+        _ => format!("{function}_L{}", place.relative_line.unwrap_or(place.source.line)),
+    }
+}

@@ -1,0 +1,177 @@
+//! The symbol table: addresses to the names that a kernel knows them by.
+
+use std::hash::BuildHasher as _;
+
+use hashbrown::{DefaultHashBuilder, HashTable};
+use serde::{Deserialize, Serialize};
+
+use crate::error::{LinesError, Result};
+
+/// What the kernel can find in its list of symbols.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Symbol {
+    pub(crate) name: String,
+    pub(crate) address: u64,
+    pub(crate) bytes: u64,
+    pub(crate) is_function: bool,
+    /// No other function of the kernel has its name.
+    pub(crate) is_global: bool,
+}
+
+/// A part of the memory of a kernel or a module.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Region {
+    pub(crate) start: u64,
+    pub(crate) end: u64,
+    /// Each processor has a copy at another address.
+    pub(crate) is_per_cpu: bool,
+}
+
+/// All symbols, by address.
+#[derive(Debug, Default, Serialize, Deserialize)]
+pub(crate) struct Symbols {
+    module: Option<String>,
+    by_address: Vec<Symbol>,
+    regions: Vec<Region>,
+    /// The numbers of all symbols, by name.
+    #[serde(skip)]
+    names: HashTable<u32>,
+    #[serde(skip)]
+    hasher: DefaultHashBuilder,
+}
+
+/// A symbol plus an offset, as the kernel reads it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) struct Named {
+    pub(crate) symbol: String,
+    pub(crate) offset: u64,
+}
+
+impl Symbols {
+    pub(crate) fn new(module: Option<String>, symbols: Vec<Symbol>, regions: Vec<Region>) -> Self {
+        let (names, hasher) = (HashTable::new(), DefaultHashBuilder::default());
+        let mut made = Self { module, by_address: symbols, regions, names, hasher };
+        made.index();
+        made
+    }
+
+    /// Sorts the names, which are not stored, and the symbols, whose order a file may have changed.
+    pub(crate) fn index(&mut self) {
+        self.by_address.sort_by_key(|symbol| symbol.address);
+        let hash = |name: &str| self.hasher.hash_one(name);
+        let again =
+            |number: &u32| self.by_address.get(*number as usize).map_or(0, |symbol| hash(&symbol.name));
+        self.names = HashTable::with_capacity(self.by_address.len());
+        for (number, symbol) in (0..).zip(&self.by_address) {
+            self.names.insert_unique(hash(&symbol.name), number, again);
+        }
+    }
+
+    pub(crate) fn module(&self) -> Option<&str> {
+        self.module.as_deref()
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_address.is_empty()
+    }
+
+    /// The symbols of this name.
+    pub(crate) fn named<'a>(&'a self, name: &str) -> impl Iterator<Item = &'a Symbol> {
+        let numbers = self.names.iter_hash(self.hasher.hash_one(name));
+        let mut found: Vec<_> = numbers
+            .filter_map(|number| self.by_address.get(*number as usize))
+            .filter(|symbol| symbol.name == name)
+            .collect();
+        found.sort_by_key(|symbol| symbol.address);
+        found.into_iter()
+    }
+
+    /// The functions of this name, and the parts that the compiler has made of them, such as `NAME.cold`.
+    pub(crate) fn functions_and_parts(&self, name: &str) -> Vec<&Symbol> {
+        let is_part = |symbol: &&Symbol| {
+            let rest = symbol.name.strip_prefix(name);
+            symbol.is_function && rest.is_some_and(|rest| rest.is_empty() || rest.starts_with('.'))
+        };
+        self.by_address.iter().filter(is_part).collect()
+    }
+
+    fn is_unique(&self, name: &str) -> bool {
+        self.named(name).count() == 1
+    }
+
+    /// The symbols whose bytes have this address. One without a size reaches to the next.
+    fn around(&self, address: u64, of_code: bool) -> Vec<&Symbol> {
+        let end = self.by_address.partition_point(|symbol| symbol.address <= address);
+        let before = self.by_address.get(..end).unwrap_or_default();
+        let mut found: Vec<&Symbol> = Vec::new();
+        let mut nearest = None;
+        // Functions do not nest: some symbols back there is nothing any more.
+        for symbol in before.iter().rev().take(64).filter(|symbol| !of_code || symbol.is_function) {
+            let is_nearest = *nearest.get_or_insert(symbol.address) == symbol.address;
+            let reaches = address - symbol.address < symbol.bytes;
+            if reaches || is_nearest && (symbol.bytes == 0 || address == symbol.address) {
+                found.push(symbol);
+            }
+        }
+        found
+    }
+
+    /// The symbol of the kernel's own text from which any address can be counted.
+    fn anchor(&self) -> Option<&Symbol> {
+        ["_stext", "_text"].iter().find_map(|name| {
+            self.named(name).next().filter(|_| self.module.is_none() && self.is_unique(name))
+        })
+    }
+
+    /// The function or part of one that has this address, by its symbol.
+    pub(crate) fn function_at(&self, address: u64) -> Option<&Symbol> {
+        self.around(address, true).first().copied()
+    }
+
+    /// An address of code, by a name that the kernel cannot mistake. `wanted` is taken if it is one.
+    pub(crate) fn code(&self, address: u64, wanted: &str) -> Result<Named> {
+        let around = self.around(address, true);
+        let unique = around.iter().filter(|symbol| self.is_unique(&symbol.name));
+        let best = unique.min_by_key(|symbol| (symbol.name != wanted, address - symbol.address));
+        if let Some(symbol) = best {
+            return Ok(Named { symbol: symbol.name.clone(), offset: address - symbol.address });
+        }
+        let Some(first) = around.first() else {
+            return Err(LinesError::new(format!("no function has the address {address:#x}")));
+        };
+        let anchor = self.anchor().filter(|anchor| anchor.address <= address);
+        anchor
+            .map(|anchor| Named { symbol: anchor.name.clone(), offset: address - anchor.address })
+            .ok_or_else(|| {
+                let name = &first.name;
+                LinesError::new(format!(
+                    "several symbols are named `{name}`, and the kernel takes the first of them"
+                ))
+                .hint("take another function that calls this one, or is called by it")
+            })
+    }
+
+    /// An address of data, by a name that the kernel cannot mistake.
+    pub(crate) fn data(&self, address: u64) -> Result<Named> {
+        let region = self.regions.iter().find(|region| region.start <= address && address < region.end);
+        let refused = |text: &str| Err(LinesError::new(format!("the variable {text}")));
+        match region {
+            None => return refused("is not in this file: another one defines it"),
+            Some(region) if region.is_per_cpu => {
+                return refused(
+                    "has one copy for each processor, and the kernel cannot read that of the current one",
+                );
+            }
+            Some(_) => {}
+        }
+        let around = self.around(address, false);
+        let unique = around.iter().filter(|symbol| self.is_unique(&symbol.name));
+        if let Some(symbol) = unique.min_by_key(|symbol| address - symbol.address) {
+            return Ok(Named { symbol: symbol.name.clone(), offset: address - symbol.address });
+        }
+        match self.anchor().filter(|anchor| anchor.address <= address) {
+            Some(anchor) => Ok(Named { symbol: anchor.name.clone(), offset: address - anchor.address }),
+            None => refused("has no symbol whose name is unique, so the kernel cannot find it"),
+        }
+    }
+}
