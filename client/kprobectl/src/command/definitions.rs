@@ -82,7 +82,9 @@ pub(in crate::command) async fn definitions(
         if let Some(call) = definition::call(argument) {
             let Call { entry, exit, .. } = call.map_err(|problem| refused(argument, &problem))?;
             let became = format!("`{}` is `{entry}` and `{exit}`", argument.trim());
-            notes.iter_mut().for_each(|output| output.note(&became));
+            if let Some(output) = notes.as_deref_mut() {
+                output.note(&became);
+            }
             calls.push(definitions.len());
             definitions.extend([exit, entry]);
             continue;
