@@ -1,8 +1,13 @@
 //! Tests of definitions by source lines, and of `lines` and `vars`: the debug information is that of a kernel in
 //! miniature (client/lines/tests/fixtures/kernel.c).
 
+use std::fmt::Write as _;
+use std::io::{Read as _, Write as _};
+use std::net::TcpListener;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use tempfile::TempDir;
 
@@ -190,4 +195,52 @@ fn a_file_and_documents_may_have_lines() {
     let two = at("two.yaml", "probe: kprobes/line\ndefinition: same $params\n");
     let (exit, _, said) = asked(&fake, &["apply", "-f", &two, "--debug", &kernel]);
     assert!(exit == 1 && said.contains("two.yaml:2:") && said.contains("has 2 places"), "{said}");
+}
+
+/// Answers each request with the debug information of the kernel, and counts them.
+fn debuginfod() -> (String, Arc<AtomicUsize>) {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}", listener.local_addr().unwrap());
+    let asked = Arc::new(AtomicUsize::new(0));
+    let count = Arc::clone(&asked);
+    std::thread::spawn(move || {
+        let kernel = std::fs::read(fixture("kernel.elf")).unwrap();
+        for stream in listener.incoming() {
+            let mut stream = stream.unwrap();
+            let mut request = Vec::new();
+            while !request.ends_with(b"\r\n\r\n") {
+                let mut byte = [0];
+                stream.read_exact(&mut byte).unwrap();
+                request.extend(byte);
+            }
+            count.fetch_add(1, Ordering::SeqCst);
+            let head = format!("HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n", kernel.len());
+            stream.write_all(&[head.as_bytes(), &kernel].concat()).unwrap();
+        }
+    });
+    (address, asked)
+}
+
+#[test]
+fn hosts_of_one_build_share_what_is_fetched() {
+    let fakes: Vec<_> = (0..3).map(|_| Fake::start(Ending::Open)).collect();
+    let caches = tempfile::tempdir().unwrap();
+    let mut config = "current_context: test\ncontexts:\n  test:\n    hosts:\n".to_owned();
+    for (number, fake) in fakes.iter().enumerate() {
+        writeln!(config, "      web{number}: {{address: '{}'}}", fake.socket().display()).unwrap();
+    }
+    let path = caches.path().join("config.yaml");
+    std::fs::write(&path, config).unwrap();
+    let (server, asked) = debuginfod();
+    let mut command = kprobectl(&["check", "main_entry:3 value", "--hosts", "all"]);
+    command.env("KPROBECTL_CONFIG", &path).env("XDG_STATE_HOME", caches.path());
+    command.env("XDG_CACHE_HOME", caches.path()).env("DEBUGINFOD_URLS", &server);
+    let output = command.output().unwrap();
+    let said =
+        String::from_utf8_lossy(&output.stderr).into_owned() + &String::from_utf8_lossy(&output.stdout);
+    assert_eq!(output.status.code(), Some(0), "{said}");
+    assert!(said.contains("web[0-2]") && said.contains("is `p:main_entry_L3 main_entry+"), "{said}");
+    assert_eq!(asked.load(Ordering::SeqCst), 1, "{said}");
+    let kept = "debuginfod_client/0123456789abcdef0123456789abcdef01234567/debuginfo";
+    assert!(caches.path().join(kept).exists());
 }
