@@ -147,7 +147,7 @@ impl JsonLines {
         }
         buffer.extend_from_slice(br#"},"faults":["#);
         if faults {
-            let all = rows.iter().flat_map(|row| row.fields());
+            let all = rows.iter().flat_map(Row::fields);
             push_names(buffer, all.filter(|(_, value)| value.has_fault()).map(|(name, _)| name));
         }
         buffer.extend_from_slice(br#"],"unproven":["#);
