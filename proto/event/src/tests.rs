@@ -577,8 +577,34 @@ fn calls_are_lines_and_objects() {
             origin.map(|origin| origin.0),
         );
     }
-    for line in lines.split(|byte| *byte == b'\n').filter(|line| line.starts_with(b"{")) {
-        serde_json::from_slice::<serde_json::Value>(line).unwrap();
-    }
-    insta::assert_snapshot!(String::from_utf8(lines).unwrap(), @"");
+    let lines = String::from_utf8(lines).unwrap();
+    let lines: Vec<&str> = lines.lines().collect();
+    assert_eq!(lines[0], "TIME [CPU] COMM-TID FUNCTION FIELDS -> VALUE DURATION");
+    let in_order = |line: &str, parts: &[&str]| {
+        let mut rest = line;
+        for part in parts {
+            rest = rest.split_once(part).unwrap_or_else(|| panic!("no `{part}` in `{rest}` of `{line}`")).1;
+        }
+        assert!(rest.is_empty(), "`{rest}` is behind the last part of `{line}`");
+    };
+    let exit = ["r_dfd=3", "r_flags=-1 (EPERM)", "r_mode=(fault)", "r_args={\"\",\"x\"}"];
+    let head = [
+        "0.000002 [003] <...>-132 <do_sys_openat2> dfd=-100 flags=0x8000 mode=420",
+        " args={\"-l\",\"\\xff\"} -> ",
+    ];
+    in_order(lines[1], &[&head[..], &exit[..], &[" 1.0us"][..]].concat());
+    in_order(
+        lines[3],
+        &["web1   0.000001 late [003] cat-131 ", "<do_sys_openat2> dfd=-100", " -> (no return)"],
+    );
+    in_order(lines[5], &[&["0.000002 [003] <...>-132 <do_sys_openat2> (gap) -> "][..], &exit[..]].concat());
+    let object = |line: &str| serde_json::from_str::<serde_json::Value>(line).unwrap();
+    let [whole, entry, exit] = [2, 4, 6].map(|at| object(lines[at]));
+    assert_eq!((&whole["duration_ns"], &whole["incomplete"]), (&1000.into(), &serde_json::Value::Null));
+    assert_eq!((&whole["fields"]["dfd"], &whole["fields"]["r_dfd"]), (&(-100).into(), &3.into()));
+    assert_eq!((&whole["names"]["r_flags"], &whole["faults"][0]), (&"EPERM".into(), &"r_mode".into()));
+    assert_eq!((&entry["host"], &entry["incomplete"]), (&"web1".into(), &"no_return".into()));
+    assert_eq!((&entry["timestamp_ns"], &exit["timestamp_ns"]), (&1000.into(), &2000.into()));
+    assert_eq!((&exit["incomplete"], &exit["duration_ns"]), (&"gap".into(), &serde_json::Value::Null));
+    assert!(exit["fields"]["dfd"].is_null() && entry["fields"]["r_dfd"].is_null());
 }

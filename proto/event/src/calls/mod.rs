@@ -4,15 +4,18 @@
 //! each end comes out once, in a call or named as [`Incomplete`]. Never guesses over a gap, and never reads an event:
 //! the caller says which function an end belongs to, and keeps what it needs of an entry ([`Calls::enter`]).
 //!
-//! | what happens | what comes out |
-//! |---|---|
-//! | calls nest, and recurse | a return belongs to the last open entry of its function in its thread: functions return in the reverse order of their entries |
-//! | a return is missed (the kernel had no room for it) | [`Incomplete::NoReturn`], as soon as a call around it returns; until then the call counts as open. If the function is recursive, the return of the outer call is taken for that of the inner one: only NMISSED of the return probe tells |
-//! | an entry is missed, or was before the first event | [`Incomplete::NoEntry`] |
-//! | events are lost | [`Incomplete::Gap`]: calls that were open when the gap began, and ends within it |
-//! | an event comes too late for the order | the same, for its thread |
-//! | a thread ends in a call, and its id is used again | [`Incomplete::NoReturn`] at the first end in another process. Within one process the call stays open, below all calls of the new thread, and no return of these finds it |
-//! | a function never returns | [`Incomplete::Limit`] when too many calls are open: the oldest goes |
+//! - Calls nest, and recurse: a return belongs to the last open entry of its function in its thread, since functions
+//!   return in the reverse order of their entries.
+//! - A return that was missed (the kernel had no room for it) is [`Incomplete::NoReturn`] as soon as a call around it
+//!   returns. Until then the call counts as open. If the function is recursive, the return of the outer call is taken
+//!   for that of the inner one: only NMISSED of the return probe tells.
+//! - An entry that was missed, or was before the first event, is [`Incomplete::NoEntry`] at its return.
+//! - Where events are lost, calls that were open when the gap began, and ends within it, are [`Incomplete::Gap`]. An
+//!   event that comes too late for the order is a gap of its thread.
+//! - If a thread ends in a call, and its id is used again, the call is [`Incomplete::NoReturn`] at the first end in
+//!   another process. Within one process it stays open, below all calls of the new thread, and no return of these
+//!   finds it.
+//! - A function that never returns is [`Incomplete::Limit`] when too many calls are open: the oldest goes.
 //!
 //! A thread is known by its id. All idle tasks have the id 0: their CPU tells them apart. A thread that changes its id
 //! within a call, which `execve` does to all but the first of a process, has both ends without the other.

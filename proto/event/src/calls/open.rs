@@ -88,7 +88,7 @@ pub struct Calls<T> {
     /// By thread, the outermost call first.
     pub(super) stacks: HashMap<Thread, Vec<Open<T>>>,
     pub(super) spare: Vec<Vec<Open<T>>>,
-    /// Entries in their order. Those that are not open any more are taken out now and then.
+    /// Entries in their order. Those that are not open any more are taken out when they are too many.
     pub(super) ages: VecDeque<(u64, Thread)>,
     entries: u64,
     open: usize,

@@ -182,12 +182,12 @@ fn run(acts: impl Iterator<Item = Act>, most_open: usize) -> Outcome {
     let mut outcome = Outcome::default();
     // Of each thread: what it is really in.
     let mut real: HashMap<i32, Vec<(u64, Id)>> = HashMap::new();
-    // When the losses of each CPU end. What was lost is told before the next event of the CPU, whose time is known then.
+    // When the losses of each CPU end. The gap comes before the next event of the CPU, whose time is known then.
     let mut lost_until = [0_u64; CPUS as usize];
     let mut has_lost = [false; CPUS as usize];
     let mut entries = BTreeSet::new();
     let mut next_id = 0;
-    // Rows and gaps wait for each other, as for a watermark: a gap is told before later rows come out.
+    // Rows and gaps wait for each other, as for a watermark: a gap comes before later rows.
     let mut waiting: Vec<(CallEnd, bool, Id)> = Vec::new();
     let mut now = 0;
     let deliver = |calls: &mut Calls<Id>,

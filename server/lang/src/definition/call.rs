@@ -191,7 +191,8 @@ fn of_kernel(part: Part<'_>) -> Result<Argument, Diagnostic> {
         return Err(part.unexpected("an argument is missing", "leave the comma out"));
     }
     if part.text.contains(char::is_whitespace) {
-        let message = format!("`{}` is no argument of a call, which has a name and then its type", part.text);
+        let message =
+            format!("`{}` is not an argument of a call, which has a name and then its type", part.text);
         return Err(part.unexpected(message, "write NAME:TYPE, as in `filename:ustring`"));
     }
     let name = part.text.split_once('=').map(|(name, _)| name.to_owned());

@@ -1,8 +1,8 @@
 //! Calls whose spans are sent: the order of their events, and what a span needs of an entry.
 //!
-//! [`Calls`] joins entries with returns of the same function. Events wait for the watermarks of the log, which come for
-//! each second of its time. While the exporter catches up, that second passes as fast as the disk is read: when too many
-//! wait, the oldest go without an order, no call is joined over them, and whose calls have no span is said.
+//! [`Calls`] joins entries with returns of the same function. Events wait for the watermarks of the log, which come
+//! for each second of its time. While the exporter catches up, that second passes as fast as the disk is read: when
+//! too many wait, the oldest go without an order, no call is joined over them, and whose calls have no span is said.
 //!
 //! A part of the log that is read again after a failure is recognised by its log positions, so that
 //! the calls stay the same.

@@ -141,6 +141,7 @@ impl<'o> EventPrinter<'o> {
         origin: Option<Origin<'_>>,
     ) -> io::Result<()> {
         self.summary.shown += 1;
+        self.summary.shown_calls += 1;
         if self.is_for_people() {
             let origin = origin.map(|origin| (origin, self.host_width.unwrap_or_default()));
             self.text.push_call(&mut self.buffer, function, call, origin);

@@ -28,6 +28,8 @@ pub(crate) struct Summary {
     lost: BTreeMap<LossCause, Lost>,
     /// Calls, by what they lack: nothing, or an end for this reason.
     calls: BTreeMap<Option<Incomplete>, u64>,
+    /// Calls that were printed, which are among what was.
+    pub(crate) shown_calls: u64,
 }
 
 /// Events that the daemons read of the selected probes while the command followed them.
@@ -160,7 +162,9 @@ impl fmt::Display for Summary {
         if let Some(Recorded { unselected: unselected @ 1.., .. }) = self.recorded {
             write!(f, "\n  {unselected} of them were not selected")?;
         }
-        let further = arrived.saturating_sub(self.shown);
+        // A call has one event for each of its ends.
+        let in_calls = self.calls.iter().map(|(why, calls)| if why.is_none() { 2 * calls } else { *calls });
+        let further = arrived.saturating_sub(self.shown - self.shown_calls).saturating_sub(in_calls.sum());
         if further > 0 {
             write!(f, "\n  {further} more came, and are not shown")?;
         }
