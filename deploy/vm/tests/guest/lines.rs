@@ -29,8 +29,11 @@ const BUILD_ID: u8 = b'D';
 /// What is written to the parameter of the module, which the function gets.
 const WRITTEN: &str = "37";
 
-/// Definitions, and for each of their probes the fields with the values that the source gives them.
-const DEFINITIONS: &[(&str, &[(&str, &[(&str, &str)])])] = &[
+/// A probe, and its fields with the values that the source gives them.
+type Values = (&'static str, &'static [(&'static str, &'static str)]);
+
+/// Definitions, with the probes of each.
+const DEFINITIONS: &[(&str, &[Values])] = &[
     (
         "entry=kpd_lines:lines_called@module.c text:string name=parameter->name:string",
         &[("entry", &[("text_string", "\"37\""), ("name", "\"call\"")])],

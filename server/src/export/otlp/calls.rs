@@ -223,7 +223,7 @@ mod tests {
         let mut whole = Vec::new();
         for end in ends {
             calls.push(batch(end), |entry, exit| {
-                whole.push((entry.timestamp_ns, exit.timestamp_ns(), entry.caller))
+                whole.push((entry.timestamp_ns, exit.timestamp_ns(), entry.caller));
             });
         }
         whole
@@ -330,7 +330,7 @@ mod tests {
         }
         whole += until(&mut calls, u64::MAX).len() as u64;
         let given_up = calls.given_up().unwrap();
-        assert!(whole > 1000);
+        assert!(whole > 32_768, "{whole}");
         assert_eq!(whole + given_up.calls, count, "each call has a span or is given up");
         assert!(given_up.to_string().ends_with("calls have no span at `kprobes/in`"), "{given_up}");
         assert!(calls.given_up().is_none() && calls.ordered.held_bytes() == 0 && calls.open.bytes() == 0);
