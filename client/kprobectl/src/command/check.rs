@@ -7,11 +7,12 @@ use kprobed_client::api::{
     CheckedDefinition, CreateProbeRequest, DeleteProbeRequest, HitProfile, Lease, ProbeState, Verdict,
 };
 use kprobed_client::{CheckStream, Client, Error};
+use kprobed_lang::definition::Call;
 use kprobed_lines::Definition;
 
 use super::by_source;
 use super::connection::connect;
-use super::definitions::remarks;
+use super::definitions::{call, remarks};
 use super::input::{DefinitionFile, definition};
 use super::observe::NO_EVENT;
 use super::{Exit, Failure};
@@ -117,6 +118,10 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let lines = by_source::lines(&client, &global.lines, &[definition], Some(output)).await?;
     let [definition] = lines.as_slice() else { return several(&client, &arguments, lines, output).await };
     let definition = definition.clone();
+    if let Some(Call { entry, exit, .. }) = call(&definition)? {
+        output.remark(&format!("`{}` is `{entry}` and `{exit}`", definition.trim()));
+        return several(&client, &arguments, vec![entry, exit], output).await;
+    }
     let answer = if arguments.explain {
         client.explain_probe(&definition).await?
     } else {
@@ -204,8 +209,8 @@ async fn run_file(global: &Global, file: &DefinitionFile, output: &mut Output) -
     Ok(exit)
 }
 
-/// Prints verdicts as they come. The worst exit code wins. With a daemon and debug information, definitions by source are
-/// checked as the lines that they are.
+/// Prints verdicts as they come. The worst exit code wins. With a daemon and debug information, definitions by
+/// source are checked as the lines that they are.
 async fn verdicts(
     mut checks: CheckStream,
     by_source: Option<(&Client, &Lines)>,

@@ -64,6 +64,14 @@ fn refused(text: &str, problem: &definition::Diagnostic) -> Failure {
     Error::Rpc(Box::new(error)).into()
 }
 
+/// The two ends of a call, if the argument is one.
+///
+/// # Errors
+/// When the call has a mistake.
+pub(in crate::command) fn call(argument: &str) -> Result<Option<Call>, Failure> {
+    definition::call(argument).transpose().map_err(|problem| refused(argument, &problem))
+}
+
 /// The definitions of arguments: the one place where a command learns what its arguments define.
 /// `notes` gets what the arguments became; absent with `--quiet`.
 ///
@@ -79,8 +87,7 @@ pub(in crate::command) async fn definitions(
     let arguments = &*by_source::lines(client, lines, arguments, notes.as_deref_mut()).await?;
     let Definitions { lines: mut definitions, mut calls } = Definitions::default();
     for argument in arguments {
-        if let Some(call) = definition::call(argument) {
-            let Call { entry, exit, .. } = call.map_err(|problem| refused(argument, &problem))?;
+        if let Some(Call { entry, exit, .. }) = call(argument)? {
             let became = format!("`{}` is `{entry}` and `{exit}`", argument.trim());
             if let Some(output) = notes.as_deref_mut() {
                 output.note(&became);

@@ -5,6 +5,7 @@ mod accounts;
 mod audit;
 #[cfg(test)]
 mod by_source;
+#[cfg(test)]
 mod calls;
 mod checking;
 mod code;
