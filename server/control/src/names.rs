@@ -349,7 +349,7 @@ mod tests {
         }
         assert_eq!(hint(false, &[]), "choose another name", "it is no kprobe, which cannot be adopted");
         assert!(hint(true, &["p:g/e f a=%di"]).starts_with("`kprobectl observe g/e` shows its events"));
-        assert!(hint(true, &["p:g/e f"]).contains("leave it out"));
+        assert!(hint(true, &["p:g/e f"]).contains("leave the name out"));
     }
 
     #[test]

@@ -94,7 +94,8 @@ async fn other_definition(
     let (definition, name) = (document.definition.clone(), document.name.clone());
     let checked = client.check(CheckProbeRequest { definition, name, explain: false }).await?;
     // What cannot be read, or is of another probe, is for the daemon to refuse.
-    let is_same = checked.spec.is_some() && checked.spec == live.spec;
+    let is_its_line = matches!(checked.lines.as_slice(), [line] if *line == live.definition);
+    let is_same = is_its_line || checked.spec.is_some() && checked.spec == live.spec;
     Ok((!is_same).then(|| document.definition.clone()))
 }
 

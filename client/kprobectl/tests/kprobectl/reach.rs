@@ -9,7 +9,7 @@ use std::time::Duration;
 use insta::assert_snapshot;
 
 use super::command::kprobectl;
-use super::fake::{Ending, Fake, interrupt, shown};
+use super::fake::{Ending, Fake, await_handler, interrupt, shown};
 
 #[test]
 fn a_daemon_that_is_not_there() {
@@ -132,7 +132,7 @@ fn an_interrupted_look_changed_nothing() {
         let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
         // It listens to signals before it asks anything, but not before it connects.
         let _connection = listener.accept().unwrap();
-        std::thread::sleep(Duration::from_millis(300));
+        await_handler(&child);
         interrupt(&child);
         let output = child.wait_with_output().unwrap();
         let said = String::from_utf8(output.stderr).unwrap();
@@ -159,7 +159,7 @@ fn input_that_never_comes_can_be_interrupted() {
     let mut child = fake.command(&["add", "-"]).stdin(Stdio::piped()).spawn().unwrap();
     // Waiting for a child closes its input, unless the test holds the input.
     let _input = child.stdin.take();
-    std::thread::sleep(Duration::from_millis(300));
+    await_handler(&child);
     interrupt(&child);
     assert_eq!(child.wait().unwrap().code(), Some(4));
 }

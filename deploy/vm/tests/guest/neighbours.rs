@@ -208,7 +208,7 @@ fn armed_is_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
     let name = "syscalls/sys_enter_getpgid";
     let request = CreateProbeRequest {
         definition: name.to_owned(),
-        filter: "pid > 3".to_owned(),
+        filter: "common_pid > 3".to_owned(),
         enabled: true,
         ..Default::default()
     };
@@ -216,7 +216,7 @@ fn armed_is_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
     for (file, value, reason) in [
         ("enable", "0", "is switched off"),
         ("filter", "0", "removed its filter"),
-        ("filter", "pid > 4", "`pid > 4`"),
+        ("filter", "common_pid > 4", "`common_pid > 4`"),
     ] {
         expect(&guest, name, ProbeState::Armed, "")?;
         guest.shell(&format!("echo '{value}' > {instance}/events/{name}/{file}"))?;
@@ -224,7 +224,7 @@ fn armed_is_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
         guest.wait_for(guest.client.set_enabled(name, true))??;
     }
     expect(&guest, name, ProbeState::Armed, "")?;
-    ensure!(guest.in_instance(&format!("events/{name}/filter"))?.trim() == "pid > 3");
+    ensure!(guest.in_instance(&format!("events/{name}/filter"))?.trim() == "common_pid > 3");
     Ok(())
 }
 

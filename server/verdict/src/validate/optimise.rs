@@ -74,7 +74,7 @@ impl<'a> Optimiser<'a> {
             enabled,
         };
         let mut offset = 0;
-        while offset < size {
+        while offset < size && !(is_last && optimiser.is_behind_zeros(offset)) {
             optimiser.reads_behind_module |= is_last && optimiser.is_last_zero(offset);
             let opcode = match optimiser.opcode(offset) {
                 Some(opcode) => opcode,
@@ -168,6 +168,12 @@ impl<'a> Optimiser<'a> {
     fn is_last_zero(&self, offset: u64) -> bool {
         let is_end = self.start.wrapping_add(offset).wrapping_add(1).is_multiple_of(PAGE_BYTES);
         is_end && usize::try_from(offset).is_ok_and(|offset| self.code.get(offset) == Some(&0))
+    }
+
+    /// Whether a page begins at `offset`, behind one that ends with zero: the pages of the module end there, and those
+    /// of another one may begin.
+    fn is_behind_zeros(&self, offset: u64) -> bool {
+        offset.checked_sub(1).is_some_and(|last| self.is_last_zero(last))
     }
 
     fn opcode(&self, offset: u64) -> Option<KernelOpcode> {

@@ -116,7 +116,7 @@ fn hits_of_functions_are_counted_and_not_recorded() {
     let made = ["a", "b"]
         .map(|twin| format!("create p twin_{twin}, enabled: true, held by: h-1, filter: common_pid < 0"));
     let log = fake.log_of_holds();
-    assert_eq!(log, ["hold", &made[0], &made[1], "delete twin_a", "delete twin_b", "hold ended"]);
+    assert_eq!(log, ["hold", &made[0], &made[1], "delete twin_b", "delete twin_a", "hold ended"]);
     assert_eq!(kept.shown(), Vec::<String>::new());
 }
 

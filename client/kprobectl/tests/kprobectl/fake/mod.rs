@@ -20,7 +20,7 @@ pub(crate) use history::History;
 pub(crate) use keeping::Kept;
 pub(crate) use scripted::{Scripted, Way};
 
-use std::fs::Permissions;
+use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
@@ -219,6 +219,24 @@ impl Fake {
 /// The library, talking to the fake behind this socket.
 pub(crate) async fn client(socket: &Path) -> Client {
     Client::connect(Target::Unix(socket.to_owned()), ConnectOptions::default()).await.unwrap()
+}
+
+/// The bit of SIGINT in the masks of `/proc/PID/status`.
+const SIGINT_BIT: u64 = 1 << 1;
+
+/// Waits until a command handles Ctrl-C: before, it ends it.
+pub(crate) fn await_handler(child: &Child) {
+    let status = format!("/proc/{}/status", child.id());
+    let caught = || {
+        let status = fs::read_to_string(&status).unwrap();
+        let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
+        u64::from_str_radix(mask, 16).unwrap() & SIGINT_BIT != 0
+    };
+    let begun = Instant::now();
+    while !caught() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "it handles no Ctrl-C");
+        std::thread::sleep(Duration::from_millis(5));
+    }
 }
 
 /// Ctrl-C.

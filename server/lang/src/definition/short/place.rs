@@ -270,7 +270,8 @@ fn of_group_or_module(word: Word<'_>, group: &str, after: Word<'_>, names: &dyn 
         (true, false)
             if events
                 .iter()
-                .any(|event| event.strip_prefix(group).is_some_and(|rest| rest.starts_with('/')))
+                .filter_map(|event| event.split_once('/'))
+                .any(|(of, event)| of == group || event == name)
                 && names.has_function(None, name) != Some(true) =>
         {
             if name.contains(['*', '?']) {

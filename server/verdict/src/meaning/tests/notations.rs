@@ -57,12 +57,13 @@ fn types() -> BtfWriter {
     w.function("lookup", sock, &[("mode", umode)]);
     w.function("is_on", bool, &[]);
     w.function("mapped", u32, &[]);
+    w.function("opened", long, &[]);
     w
 }
 
 fn notations(text: &str) -> BTreeMap<String, Notation> {
     let code = vec![0x31, 0xc0, 0xc3];
-    let names = ["connect", "lookup", "is_on", "mapped", "in_assembly"];
+    let names = ["connect", "lookup", "is_on", "mapped", "opened", "in_assembly"];
     let functions = names.map(|name| (name, code.clone())).into();
     let kernel = Build { id: &[1; 20], types, functions }.boot();
     kernel.know(text).notations().into_iter().collect()
@@ -121,6 +122,8 @@ fn results_can_be_errors() {
         ("r lookup ret=$retval x=$retval:x64 n=$retval:s32", "ret:Errno x:Errno"),
         ("r is_on ret=$retval:u8 n=$retval:s8", "n:Bool ret:Bool"),
         ("r mapped ret=$retval:u32 n=$retval:s32", ""),
+        // A `long`, of which half is recorded.
+        ("r opened ret=$retval:s32 all=$retval:s64 low=$retval:u32", "all:Errno ret:Errno"),
         // Its types are not known.
         ("r in_assembly ret=$retval:s32 long=$retval:s64 n=$retval", "long:Errno ret:Errno"),
         ("p connect count=$arg4:s64", ""),

@@ -265,6 +265,9 @@ fn the_last_function_of_a_module_is_probed_if_its_rest_is_whole_instructions() {
             module[start..start + 5].copy_from_slice(&[0x0f, 0x1f, 0x44, 0, 0]);
         }
         module.resize(0x1000, 0);
+        // Another module begins there, whose last byte is zero.
+        module.resize(0x1fff, 0x90);
+        module.push(0);
         let kernel = Kernel { symbols: symbols.clone(), module, ..Kernel::new() };
         let (facts, _directory) = kernel.facts();
         let report = check(&place(&format!("ext:{at}")), &facts);

@@ -5,7 +5,7 @@
 use super::default;
 use kprobed_filter::{Names, Notation};
 use kprobed_host::kernel::btf::{Btf, BtfError, Enumerators, Kind, Modifier, TypeId};
-use kprobed_lang::definition::{Argument, BaseType};
+use kprobed_lang::definition::{Argument, BaseType, Width};
 
 /// Most types around each other: `typedef` of `typedef`, and structures of one member.
 const DEPTH_MAX: usize = 32;
@@ -14,7 +14,7 @@ const DEPTH_MAX: usize = 32;
 pub(crate) fn of(btf: &Btf, ty: TypeId, argument: &Argument, is_result: bool) -> Result<Notation, BtfError> {
     let (base, count) = (argument.base_type(), argument.ty.and_then(|ty| ty.count));
     if let Some(count) = count {
-        let is_address = base == BaseType::Unsigned(kprobed_lang::definition::Width::W8) && count == 16;
+        let is_address = base == BaseType::Unsigned(Width::W8) && count == 16;
         let is_address = is_address && btf.resolved(ty)?.name == default::IPV6;
         return Ok(if is_address { Notation::Ipv6 } else { Notation::Number });
     }
@@ -25,7 +25,10 @@ pub(crate) fn of(btf: &Btf, ty: TypeId, argument: &Argument, is_result: bool) ->
         BaseType::BitField { .. } => return Ok(of_enumeration(btf, ty)),
         _ => return Ok(Notation::Number),
     };
-    if btf.size(ty)? != Some(base.bytes().into()) {
+    let bytes = btf.size(ty)?;
+    // The lower half of a number that is small has its value and its sign.
+    let is_half = is_result && base == BaseType::Signed(Width::W32) && bytes == Some(8);
+    if bytes != Some(base.bytes().into()) && !is_half {
         return Ok(Notation::Number);
     }
     let mut id = ty;
@@ -45,7 +48,7 @@ pub(crate) fn of(btf: &Btf, ty: TypeId, argument: &Argument, is_result: bool) ->
             },
             (Kind::Int(_), "_Bool") => return Ok(Notation::Bool),
             (Kind::Int(int), _) if is_result && int.signed && int.bytes >= 4 => return Ok(Notation::Errno),
-            (Kind::Pointer(_), _) if is_result => return Ok(Notation::Errno),
+            (Kind::Pointer(_), _) if is_result && !is_half => return Ok(Notation::Errno),
             (Kind::Enum { values, .. }, _) => return Ok(names(values)),
             _ => break,
         }
