@@ -440,12 +440,13 @@ fn an_aggregation_ends_with_its_event_and_says_why(fixture: &Fixture) -> Result<
     let source = Source::Spec(spec);
     let interval = Duration::from_millis(200);
     let mut stream = guest.wait_for(guest.client.stream_aggregation(source, interval, false))??;
-    guest.shell(
+    let instance = guest.instance()?;
+    guest.shell(&format!(
         "cd /sys/kernel/tracing; t=instances/kprobed-aggregation/events/kprobes/calls/trigger; \
          grep -v '^#' $t | sed 's/ .active.$//; s/^/!/' > /tmp/triggers; \
          while read -r line; do echo \"$line\" >> $t; done < /tmp/triggers; \
-         echo 0 > instances/kprobed/events/kprobes/calls/enable; echo '-:kprobes/calls' >> kprobe_events",
-    )?;
+         echo 0 > {instance}/events/kprobes/calls/enable; echo '-:kprobes/calls' >> kprobe_events",
+    ))?;
     guest.ctl_says("doctor --repair")?;
     guest.until("it is made anew", || Ok(guest.probe("calls")?.state() == ProbeState::Armed))?;
     let why = loop {

@@ -111,7 +111,7 @@ impl Fake {
 
     fn launch(beginning: Beginning, ending: Ending, kept: Option<Kept>) -> Self {
         let directory = tempfile::tempdir().unwrap();
-        std::fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
+        fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
         let socket = directory.path().join("kprobed.sock");
         let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
         listener.set_nonblocking(true).unwrap();
@@ -207,7 +207,7 @@ impl Fake {
     /// Writes a file with this text, and gives its path.
     pub(crate) fn file(&self, text: &str) -> String {
         let path = self.directory().join("probes.txt");
-        std::fs::write(&path, text).unwrap();
+        fs::write(&path, text).unwrap();
         path.to_str().unwrap().to_owned()
     }
 

@@ -85,7 +85,7 @@ fn names_and_types_that_btf_knows() {
     assert_eq!(
         text("r5 ext4:ext4_sync_fs $retval sb->s_flags count:u16 $arg*", &v6_12()),
         "\
-r5:kprobes/r_ext4_ext4_sync_fs_0 ext4:ext4_sync_fs arg1=$retval arg2=sb->s_flags count=count:u16 $arg*
+r5:kprobes/r_ext4_ext4_sync_fs_0 ext4:ext4_sync_fs arg1=$retval s_flags=sb->s_flags count=count:u16 $arg*
 records each time ext4_sync_fs of module ext4 returns, of at most 5 executions at the same time
   arg1=$retval
       the return value, as in the kernel's BTF
