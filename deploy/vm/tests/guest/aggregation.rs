@@ -438,7 +438,8 @@ fn an_aggregation_ends_with_its_event_and_says_why(fixture: &Fixture) -> Result<
     guest.add("p:calls __x64_sys_getppid")?;
     let spec = histogram("calls", Vec::new(), &[], "COMM == \"workload\"");
     let source = Source::Spec(spec);
-    let interval = Duration::from_millis(200);
+    // Long enough that the event is made anew before the next reading, which finds no table.
+    let interval = Duration::from_secs(15);
     let mut stream = guest.wait_for(guest.client.stream_aggregation(source, interval, false))??;
     let instance = guest.instance()?;
     guest.shell(&format!(
