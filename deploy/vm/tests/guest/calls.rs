@@ -130,7 +130,7 @@ fn many_sleepers_are_told_apart(fixture: &Fixture) -> Result<()> {
 
 fn a_slow_reader_gets_whole_calls_and_named_parts(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    // The queue has room for few of the events of a burst.
+    // The queue has room for few of the events of a burst: on a busy machine some are lost, on an idle one none is.
     let said = traced(
         &guest,
         "observe -o json -p '__x64_sys_getsid(n=+0x70(%di):s32) -> res:s64' --queue 200",
@@ -141,7 +141,6 @@ fn a_slow_reader_gets_whole_calls_and_named_parts(fixture: &Fixture) -> Result<(
     // Numbers of 64 bits are strings.
     let count = |loss: Value| loss["count"].as_u64().or_else(|| loss["count"].as_str()?.parse().ok());
     let lost: u64 = losses.filter_map(count).sum();
-    ensure!(lost > 0, "nothing was lost: {said:?}");
     let (whole, parts): (Vec<_>, Vec<_>) = calls.iter().partition(|call| call["incomplete"].is_null());
     // What is lost can be both ends of a call, of which nothing is left to be named.
     let events = 2 * whole.len() as u64 + parts.len() as u64 + lost;
