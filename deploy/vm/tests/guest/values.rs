@@ -227,13 +227,16 @@ fn connect(guest: &DaemonGuest, ports: &[u16]) -> Result<()> {
 
 fn numbers_are_shown_as_people_write_them(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.daemon()?;
+    let name = if fixture.is_older_than(6, 18) { "d_iname" } else { "d_shortname.string" };
+    let name = format!("file->f_path.dentry->{name}");
+    let read = format!("p:read vfs_read file->f_op->read first={name}[0]:x8 third={name}[2]:x8");
     for definition in [
         "r:failed do_sys_openat2 fd=$retval:s32",
         // On every kernel the port lies there, and the second time nothing names it.
         "p:connected tcp_connect sk->__sk_common.skc_dport sk->__sk_common.skc_daddr raw=+12($arg1):u16",
         "p:signalled do_send_sig_info type",
         "p:opened vfs_open path->dentry->d_sb->s_dev path->dentry->d_inode->i_mode",
-        "p:read vfs_read file->f_op->read first=file->f_path.dentry->d_iname[0]:x8 third=file->f_path.dentry->d_iname[2]:x8",
+        &read,
         "syscalls/sys_enter_openat",
         "syscalls/sys_exit_openat",
     ] {
