@@ -65,9 +65,12 @@ fn failed_opens_have_their_paths(fixture: &Fixture) -> Result<()> {
 
 fn calls_within_calls_have_both_ends(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
+    let middle = if fixture.is_older_than(7, 0) { "do_filp_open" } else { "do_file_open" };
     let said = traced(
         &guest,
-        "trace -o json 'do_sys_openat2(filename:ustring) -> fd:s32' 'do_filp_open() -> file:x64' 'path_openat() -> found:x64' --comm workload",
+        &format!(
+            "trace -o json 'do_sys_openat2(filename:ustring) -> fd:s32' '{middle}() -> file:x64' 'path_openat() -> found:x64' --comm workload"
+        ),
         || guest.workload(&["open", "/etc/nothere", "0", "0", "20"]).map(drop),
     )?;
     let calls = calls(&said)?;
@@ -86,7 +89,7 @@ fn calls_within_calls_have_both_ends(fixture: &Fixture) -> Result<()> {
     for open in opens {
         ensure!(open["fields"]["fd"] == -2, "{open}");
         let around = span(open)?;
-        for inner in ["do_filp_open", "path_openat"] {
+        for inner in [middle, "path_openat"] {
             let mut within = 0;
             for call in of(inner).into_iter().filter(|call| call["tid"] == open["tid"]) {
                 let inside = span(call)?;

@@ -20,6 +20,8 @@ pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         each_has_its_own_outcome,
         hits_of_others_are_told_apart,
+    }
+    Seldom {
         many_live_and_come_back,
     }
 };

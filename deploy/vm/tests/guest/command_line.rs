@@ -131,7 +131,7 @@ fn traces(guest: &DaemonGuest, runs: u32, arguments: &str) -> Result<Vec<u64>> {
 /// of a few milliseconds misses.
 fn a_command_that_ends_at_once_has_its_events(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    let counts = traces(&guest, effort::pick(8, 20), "'p:brief __x64_sys_execve' -- touch /tmp/brief")?;
+    let counts = traces(&guest, effort::pick(4, 20), "'p:brief __x64_sys_execve' -- touch /tmp/brief")?;
     ensure!(counts.iter().all(|count| *count > 0), "a run without the execve of its command: {counts:?}");
     // The history has all that the kernel recorded.
     guest.ledger()?;
@@ -140,10 +140,10 @@ fn a_command_that_ends_at_once_has_its_events(fixture: &Fixture) -> Result<()> {
 
     // Without a value that a kernel may not prove to be read: that would be a warning.
     let few = format!("'p:few __x64_sys_getsid n=%di' -- workload numbers {FIRST} 3");
-    let counts = traces(&guest, effort::pick(5, 10), &few)?;
+    let counts = traces(&guest, effort::pick(3, 10), &few)?;
     ensure!(counts.iter().all(|count| *count == 3), "{counts:?}");
     // A limit that is over before the first event.
-    let counts = traces(&guest, 5, "'p:never __x64_sys_getsid' --for 1ms")?;
+    let counts = traces(&guest, effort::pick(3, 5), "'p:never __x64_sys_getsid' --for 1ms")?;
     ensure!(counts.iter().all(|count| *count == 0), "{counts:?}");
     Ok(())
 }

@@ -20,8 +20,10 @@ pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         deletions_lose_nothing_of_others,
         a_group_is_deleted_at_once,
-        without_a_second_instance_the_loss_is_counted,
         sub_buffers_have_the_configured_size,
+    }
+    Seldom {
+        without_a_second_instance_the_loss_is_counted,
     }
 };
 
@@ -264,9 +266,13 @@ fn baselines_of_busy_probes_blame_nobody(guest: &mut DaemonGuest) -> Result<()> 
         let status = guest.stop()?;
         ensure!(status.success(), "{status:?}\n{}", guest.log());
         if start == 0 {
-            guest.shell(&format!(
-                "for n in $(seq {CROWD}); do echo p:crowd/n$n vfs_statx; done > /tmp/crowd && cat /tmp/crowd >> {TRACEFS}/kprobe_events"
-            ))?;
+            // In parts, each with a limit of its own: the older the kernel, the longer it takes for one beside many.
+            for first in (1..=CROWD).step_by(300) {
+                let last = first + 299;
+                guest.shell(&format!(
+                    "for n in $(seq {first} {last}); do echo p:crowd/n$n vfs_statx; done > /tmp/crowd && cat /tmp/crowd >> {TRACEFS}/kprobe_events"
+                ))?;
+            }
         }
         guest.machine.spawn(HITS, &Command::new("workload").args(["number", "2000000000"]))?;
         guest.restart(daemon::DEFAULT_CONFIG)?;

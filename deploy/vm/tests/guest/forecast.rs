@@ -17,8 +17,10 @@ use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
-        a_forecast_is_what_is_measured,
         what_is_taken_is_shown,
+    }
+    Seldom {
+        a_forecast_is_what_is_measured,
     }
 };
 

@@ -19,7 +19,7 @@ use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
+    Seldom {
         a_full_disk_loses_nothing,
     }
 };

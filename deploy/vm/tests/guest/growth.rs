@@ -9,8 +9,10 @@ use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
-        buffers_grow_with_the_rate,
         fixed_buffers_stay,
+    }
+    Seldom {
+        buffers_grow_with_the_rate,
     }
 };
 

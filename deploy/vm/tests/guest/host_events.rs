@@ -185,7 +185,9 @@ fn events_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
     guest.restart(daemon::DEFAULT_CONFIG)?;
     ensure!(guest.probe("theirs/two")?.state() == ProbeState::Armed && recorded(&guest, "110")? == 500);
     guest.delete("theirs/two")?;
-    guest.shell("echo -:theirs/ >> /sys/kernel/tracing/kprobe_events")?;
+    for event in ["one", "two"] {
+        guest.shell(&format!("echo -:theirs/{event} >> {TRACEFS}/kprobe_events"))?;
+    }
     Ok(())
 }
 

@@ -22,10 +22,12 @@ pub(crate) const TESTS: &[Test] = tests! {
         what_is_held_goes_with_its_holder,
         a_lease_ends_and_can_be_renewed,
         a_lease_ends_though_others_hold_on_to_the_probe,
-        leases_end_while_no_daemon_runs,
-        the_wall_clock_does_not_matter,
         a_lease_ends_on_a_full_disk,
+    }
+    Seldom {
+        leases_end_while_no_daemon_runs,
         a_hold_does_not_survive_the_daemon,
+        the_wall_clock_does_not_matter,
     }
 };
 

@@ -13,7 +13,7 @@ use crate::kernel_module::{Build, Function};
 use crate::triggers::config;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
+    Seldom {
         a_livepatch_is_warned_of_while_it_is_there,
     }
 };

@@ -25,7 +25,7 @@ pub(crate) const TESTS: &[Test] = tests! {
         an_instance_in_use_can_not_be_removed,
         one_event_arrives_at_once,
     }
-    Daemon {
+    Seldom {
         cpus_come_and_go,
     }
 };

@@ -18,13 +18,13 @@ pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         a_roll_out_is_made_repeated_and_undone,
         a_roll_out_marks_what_it_makes,
-        a_probe_that_costs_too_much_stops_it,
         gates_are_about_this_kernel,
         a_daemon_that_is_started_anew_lets_it_wait,
         a_check_says_what_is_recorded,
     }
     Seldom {
         a_probe_that_it_pushes_out_stops_it,
+        a_probe_that_costs_too_much_stops_it,
     }
 };
 

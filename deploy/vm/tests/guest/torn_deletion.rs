@@ -14,9 +14,9 @@ use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
-        a_second_instance_of_a_killed_daemon_is_removed,
+    Seldom {
         a_kill_in_the_middle_leaves_one_instance,
+        a_second_instance_of_a_killed_daemon_is_removed,
     }
 };
 

@@ -16,8 +16,10 @@ pub(crate) const TESTS: &[Test] = tests! {
         stack_registers_and_immediates,
         names_and_members_from_btf,
         event_times_are_wall_clock_times,
-        numbers_are_shown_as_people_write_them,
         filters_compare_with_what_is_shown,
+    }
+    Daemon {
+        numbers_are_shown_as_people_write_them,
     }
 };
 
@@ -260,7 +262,10 @@ fn numbers_are_shown_as_people_write_them(fixture: &Fixture) -> Result<()> {
             ("syscalls/sys_enter_openat", "workload", " dfd=-100 filename=0x"),
             ("syscalls/sys_exit_openat", "workload", " ret=-2 (ENOENT)"),
         ] {
-            let text = shown(guest, probe, comm)?;
+            let mut text = shown(guest, probe, comm)?;
+            if !fixture.proves_reads() {
+                text = text.replace("(?)", "");
+            }
             ensure!(text.lines().any(|line| line.contains(expected)), "{probe}: no{expected} in {text}");
         }
         Ok(())
