@@ -89,55 +89,14 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Binding, FieldSchema, FilterEvent};
+    use crate::interfaces::TestHit;
+    use crate::{Binding, FieldSchema};
 
     /// A hit whose numbers of 64 bits are one address, and all others 7.
-    struct Hit(u64);
-
-    impl FilterEvent for Hit {
-        fn number(&self, field: usize, _element: usize) -> Option<u64> {
-            Some(if schema().fields[field].kind.can_hold_address() { self.0 } else { 7 })
-        }
-
-        fn text(&self, _field: usize) -> Option<&[u8]> {
-            Some(b"text")
-        }
-
-        fn ip(&self) -> Option<u64> {
-            Some(self.0)
-        }
-
-        fn return_ip(&self) -> Option<u64> {
-            Some(self.0)
-        }
-
-        fn tid(&self) -> i32 {
-            7
-        }
-
-        fn tgid(&self) -> Option<i32> {
-            Some(7)
-        }
-
-        fn comm(&self) -> Option<&[u8]> {
-            Some(b"cat")
-        }
-
-        fn cpu(&self) -> u32 {
-            1
-        }
-
-        fn type_id(&self) -> u16 {
-            9
-        }
-
-        fn flags(&self) -> u8 {
-            0
-        }
-
-        fn preempt_count(&self) -> u8 {
-            0
-        }
+    fn hit(address: u64) -> TestHit<impl Fn(usize) -> u64> {
+        let kinds: Vec<_> = schema().fields.into_iter().map(|field| field.kind).collect();
+        let numbers = move |field: usize| if kinds[field].can_hold_address() { address } else { 7 };
+        TestHit { numbers, text: Some("text"), address }
     }
 
     fn schema() -> Schema {
@@ -242,7 +201,7 @@ mod tests {
             if let Ok(bound) = filter.bind(&schema, &binding)
                 && filter.tells_address(|name| schema.can_hold_address(name)).is_none()
             {
-                prop_assert_eq!(bound.matches(&Hit(one)), bound.matches(&Hit(other)), "{} {:#x} {:#x}", text, one, other);
+                prop_assert_eq!(bound.matches(&hit(one)), bound.matches(&hit(other)), "{} {:#x} {:#x}", text, one, other);
             }
         }
     }

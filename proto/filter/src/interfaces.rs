@@ -40,3 +40,61 @@ pub trait Functions {
     /// Another name that may have been meant.
     fn nearest(&self, name: &str) -> Option<&str>;
 }
+
+/// A hit of one task, for tests.
+#[cfg(test)]
+pub(crate) struct TestHit<N> {
+    /// The numbers of its fields, by their places.
+    pub(crate) numbers: N,
+    /// Every text of it.
+    pub(crate) text: Option<&'static str>,
+    /// Where it was hit, and where it returns to.
+    pub(crate) address: u64,
+}
+
+#[cfg(test)]
+impl<N: Fn(usize) -> u64> FilterEvent for TestHit<N> {
+    fn number(&self, field: usize, _element: usize) -> Option<u64> {
+        Some((self.numbers)(field))
+    }
+
+    fn text(&self, _field: usize) -> Option<&[u8]> {
+        self.text.map(str::as_bytes)
+    }
+
+    fn ip(&self) -> Option<u64> {
+        Some(self.address)
+    }
+
+    fn return_ip(&self) -> Option<u64> {
+        Some(self.address)
+    }
+
+    fn tid(&self) -> i32 {
+        7
+    }
+
+    fn tgid(&self) -> Option<i32> {
+        Some(7)
+    }
+
+    fn comm(&self) -> Option<&[u8]> {
+        Some(b"cat")
+    }
+
+    fn cpu(&self) -> u32 {
+        1
+    }
+
+    fn type_id(&self) -> u16 {
+        9
+    }
+
+    fn flags(&self) -> u8 {
+        0
+    }
+
+    fn preempt_count(&self) -> u8 {
+        0
+    }
+}

@@ -144,7 +144,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
-    use crate::{Binding, FieldKind, FieldSchema, FilterEvent, Names};
+    use crate::interfaces::TestHit;
+    use crate::{Binding, FieldKind, FieldSchema, Names};
 
     fn schema() -> Schema {
         let field = |name: &str, kind, notation, is_lower_half| FieldSchema {
@@ -207,68 +208,6 @@ mod tests {
         }
     }
 
-    /// A return with these numbers, as the kernel has them or as they are read.
-    struct Hit {
-        port: u16,
-        number: i32,
-        /// What the caller left in the upper half.
-        is_sign_extended: bool,
-        is_in_kernel: bool,
-    }
-
-    impl FilterEvent for Hit {
-        fn number(&self, field: usize, _element: usize) -> Option<u64> {
-            let signed = i64::from(self.number).cast_unsigned();
-            Some(match field {
-                0 => self.port.into(),
-                4 if self.is_in_kernel && !self.is_sign_extended => signed & mask(32),
-                1..=4 => signed,
-                5 | 6 => signed & mask(32),
-                _ => 7,
-            })
-        }
-
-        fn text(&self, _field: usize) -> Option<&[u8]> {
-            None
-        }
-
-        fn ip(&self) -> Option<u64> {
-            Some(1)
-        }
-
-        fn return_ip(&self) -> Option<u64> {
-            Some(1)
-        }
-
-        fn tid(&self) -> i32 {
-            7
-        }
-
-        fn tgid(&self) -> Option<i32> {
-            Some(7)
-        }
-
-        fn comm(&self) -> Option<&[u8]> {
-            Some(b"cat")
-        }
-
-        fn cpu(&self) -> u32 {
-            1
-        }
-
-        fn type_id(&self) -> u16 {
-            9
-        }
-
-        fn flags(&self) -> u8 {
-            0
-        }
-
-        fn preempt_count(&self) -> u8 {
-            0
-        }
-    }
-
     /// The fields as the kernel compares them.
     fn recorded() -> Schema {
         let mut schema = schema();
@@ -308,7 +247,18 @@ mod tests {
             let translated = translated.unwrap_or(filter);
             let bound = translated.bind(&recorded(), &binding);
             prop_assert!(bound.is_ok(), "{} becomes {}: {:?}", text, translated, bound);
-            let hit = |is_in_kernel| Hit { port, number, is_sign_extended, is_in_kernel };
+            // As the kernel has the numbers, or as they are read: it does not know what the caller left in the upper half.
+            let hit = |is_in_kernel: bool| {
+                let signed = i64::from(number).cast_unsigned();
+                let numbers = move |field: usize| match field {
+                    0 => port.into(),
+                    4 if is_in_kernel && !is_sign_extended => signed & mask(32),
+                    1..=4 => signed,
+                    5 | 6 => signed & mask(32),
+                    _ => 7,
+                };
+                TestHit { numbers, text: None, address: 1 }
+            };
             prop_assert_eq!(shown.matches(&hit(false)), bound.unwrap().matches(&hit(true)), "{} becomes {}", text, translated);
         }
     }
