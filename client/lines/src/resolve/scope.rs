@@ -55,10 +55,24 @@ pub(super) fn frame<'u>(
     let frames = frames(unit, address).into_iter();
     let mut found: Vec<_> = frames.filter(|frame| frame.name == name && frame.declared == declared).collect();
     // A function that is inlined into itself is there more than once.
-    let inner = found.pop()?;
+    let mut inner = found.pop()?;
     let is_called_here = matches!(&inner.scope.kind, ScopeKind::Inlined { called, entry, .. }
         if *entry == Some(address) && *called == Declaration { line, ..declared });
-    if is_called_here { found.pop().or(Some(inner)) } else { Some(inner) }
+    if is_called_here && let Some(caller) = found.pop() {
+        inner = caller;
+    }
+    let mut is_part = is_split_off(inner.scope);
+    while is_part && let Some(whole) = found.pop() {
+        inner.open.splice(..0, whole.open);
+        is_part = is_split_off(whole.scope);
+    }
+    Some(inner)
+}
+
+/// Whether a copy is a part of the function that the compiler has split off and put back: it is called where the
+/// function is declared.
+fn is_split_off(scope: &Scope) -> bool {
+    matches!(&scope.kind, ScopeKind::Inlined { declared, called, .. } if declared == called)
 }
 
 fn of<'u>(name: &'u str, declared: Declaration, scope: &'u Scope) -> Frame<'u> {
@@ -106,10 +120,10 @@ fn collect<'u>(scope: &'u Scope, name: &str, found: &mut Vec<(&'u Scope, &'u Var
     }
 }
 
-/// Calls with each copy of a function within these scopes.
+/// Calls with each copy of a function within these scopes; what was split off of a function is none.
 pub(super) fn each_inlined<'u>(scope: &'u Scope, visit: &mut dyn FnMut(&'u Scope)) {
     for inner in &scope.scopes {
-        if matches!(inner.kind, ScopeKind::Inlined { .. }) {
+        if matches!(inner.kind, ScopeKind::Inlined { .. }) && !is_split_off(inner) {
             visit(inner);
         }
         each_inlined(inner, visit);
@@ -160,6 +174,32 @@ mod tests {
         // Where a copy begins is also the line of the call, which is of the one that calls.
         assert_eq!((starts(0x20, 1), starts(0x20, 5)), (0x20, 0x10));
         assert_eq!((starts(0x28, 1), starts(0x28, 5)), (0x28, 0x20));
+    }
+
+    /// A variable that is nowhere.
+    fn variable(name: &str) -> Variable {
+        let places = crate::model::Places::Nowhere;
+        Variable { id: 0, name: name.to_owned(), is_parameter: true, declared: DECLARED, ty: None, places }
+    }
+
+    #[test]
+    fn a_part_that_was_split_off_and_put_back_is_the_function_itself() {
+        let names = |called: Declaration| {
+            let mut part = copy("walk", 0x20, 0x38, Vec::new());
+            part.kind =
+                ScopeKind::Inlined { name: "walk".to_owned(), declared: DECLARED, called, entry: Some(0x20) };
+            part.variables = vec![variable("passed")];
+            let mut unit = unit(vec![part]);
+            unit.functions[0].scope.variables = vec![variable("passed"), variable("kept")];
+            let frame = frame(&unit, 0x24, ("walk", DECLARED), 3).unwrap();
+            let visible: Vec<_> = frame.visible().iter().map(|variable| variable.name.clone()).collect();
+            let mut copies = 0;
+            each_inlined(&unit.functions[0].scope, &mut |_| copies += 1);
+            (visible.join(" "), copies)
+        };
+        // Its call is where the function is declared. What it is not given is that of the function.
+        assert_eq!(names(DECLARED), ("passed kept".to_owned(), 0));
+        assert_eq!(names(Declaration { file: 0, line: 5 }), ("passed".to_owned(), 1));
     }
 
     #[test]
