@@ -20,7 +20,7 @@ pub(super) fn frames(unit: &Unit, address: u64) -> Vec<Frame<'_>> {
     };
     let mut frames = vec![of(&function.name, function.declared, &function.scope)];
     let mut scope = &function.scope;
-    while let Some(inner) = scope.scopes.iter().find(|inner| contain(&inner.ranges, address)) {
+    while let Some(inner) = inside(scope, address) {
         if let ScopeKind::Inlined { name, declared, .. } = &inner.kind {
             frames.push(of(name, *declared, inner));
         } else if let Some(frame) = frames.last_mut() {
@@ -29,6 +29,50 @@ pub(super) fn frames(unit: &Unit, address: u64) -> Vec<Frame<'_>> {
         scope = inner;
     }
     frames
+}
+
+/// The scope within another one that an address is in.
+fn inside(scope: &Scope, address: u64) -> Option<&Scope> {
+    let mut scopes = scope.scopes.iter();
+    scopes.find(|inner| contain(&inner.ranges, address)).or_else(|| copy_inside(scope, address))
+}
+
+/// A copy that an address is in, within scopes that the compiler has not said to have that address.
+fn copy_inside(scope: &Scope, address: u64) -> Option<&Scope> {
+    scope.scopes.iter().find_map(|inner| match &inner.kind {
+        ScopeKind::Inlined { .. } if contain(&inner.ranges, address) => Some(inner),
+        _ => copy_inside(inner, address),
+    })
+}
+
+/// The function at an address that a line of its source means.
+pub(super) fn frame<'u>(
+    unit: &'u Unit,
+    address: u64,
+    (name, declared): (&str, Declaration),
+    line: u32,
+) -> Option<Frame<'u>> {
+    let frames = frames(unit, address).into_iter();
+    let mut found: Vec<_> = frames.filter(|frame| frame.name == name && frame.declared == declared).collect();
+    // A function that is inlined into itself is there more than once.
+    let mut inner = found.pop()?;
+    let is_called_here = matches!(&inner.scope.kind, ScopeKind::Inlined { called, entry, .. }
+        if *entry == Some(address) && *called == Declaration { line, ..declared });
+    if is_called_here && let Some(caller) = found.pop() {
+        inner = caller;
+    }
+    let mut is_part = is_split_off(inner.scope);
+    while is_part && let Some(whole) = found.pop() {
+        inner.open.splice(..0, whole.open);
+        is_part = is_split_off(whole.scope);
+    }
+    Some(inner)
+}
+
+/// Whether a copy is a part of the function that the compiler has split off and put back: it is called where the
+/// function is declared.
+fn is_split_off(scope: &Scope) -> bool {
+    matches!(&scope.kind, ScopeKind::Inlined { declared, called, .. } if declared == called)
 }
 
 fn of<'u>(name: &'u str, declared: Declaration, scope: &'u Scope) -> Frame<'u> {
@@ -76,10 +120,10 @@ fn collect<'u>(scope: &'u Scope, name: &str, found: &mut Vec<(&'u Scope, &'u Var
     }
 }
 
-/// Calls with each copy of a function within these scopes.
+/// Calls with each copy of a function within these scopes; what was split off of a function is none.
 pub(super) fn each_inlined<'u>(scope: &'u Scope, visit: &mut dyn FnMut(&'u Scope)) {
     for inner in &scope.scopes {
-        if matches!(inner.kind, ScopeKind::Inlined { .. }) {
+        if matches!(inner.kind, ScopeKind::Inlined { .. }) && !is_split_off(inner) {
             visit(inner);
         }
         each_inlined(inner, visit);
@@ -90,4 +134,86 @@ pub(super) fn each_inlined<'u>(scope: &'u Scope, visit: &mut dyn FnMut(&'u Scope
 pub(super) fn each_variable<'u>(scope: &'u Scope, visit: &mut dyn FnMut(&'u Variable)) {
     scope.variables.iter().for_each(&mut *visit);
     scope.scopes.iter().for_each(|inner| each_variable(inner, visit));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::Range;
+
+    const DECLARED: Declaration = Declaration { file: 0, line: 1 };
+
+    fn scope(kind: ScopeKind, start: u64, end: u64, scopes: Vec<Scope>) -> Scope {
+        Scope { kind, ranges: vec![Range { start, end }], variables: Vec::new(), scopes }
+    }
+
+    fn copy(name: &str, start: u64, end: u64, scopes: Vec<Scope>) -> Scope {
+        let called = Declaration { file: 0, line: 5 };
+        let kind =
+            ScopeKind::Inlined { name: name.to_owned(), declared: DECLARED, called, entry: Some(start) };
+        scope(kind, start, end, scopes)
+    }
+
+    /// The unit of a function `walk` at 0x10 to 0x40.
+    fn unit(scopes: Vec<Scope>) -> Unit {
+        let scope = scope(ScopeKind::Body, 0x10, 0x40, scopes);
+        let function = Function { name: "walk".to_owned(), declared: DECLARED, entry: Some(0x10), scope };
+        Unit { functions: vec![function], ..Unit::default() }
+    }
+
+    #[test]
+    fn in_a_function_that_is_inlined_into_itself_a_line_is_of_the_innermost_copy() {
+        let unit = unit(vec![copy("walk", 0x20, 0x38, vec![copy("walk", 0x28, 0x30, Vec::new())])]);
+        let starts = |address, line| {
+            let frame = frame(&unit, address, ("walk", DECLARED), line).unwrap();
+            frame.scope.ranges[0].start
+        };
+        assert_eq!(starts(0x14, 3), 0x10);
+        assert_eq!(starts(0x24, 3), 0x20);
+        assert_eq!(starts(0x2c, 3), 0x28);
+        // Where a copy begins is also the line of the call, which is of the one that calls.
+        assert_eq!((starts(0x20, 1), starts(0x20, 5)), (0x20, 0x10));
+        assert_eq!((starts(0x28, 1), starts(0x28, 5)), (0x28, 0x20));
+    }
+
+    /// A variable that is nowhere.
+    fn variable(name: &str) -> Variable {
+        let places = crate::model::Places::Nowhere;
+        Variable { id: 0, name: name.to_owned(), is_parameter: true, declared: DECLARED, ty: None, places }
+    }
+
+    #[test]
+    fn a_part_that_was_split_off_and_put_back_is_the_function_itself() {
+        let names = |called: Declaration| {
+            let mut part = copy("walk", 0x20, 0x38, Vec::new());
+            part.kind =
+                ScopeKind::Inlined { name: "walk".to_owned(), declared: DECLARED, called, entry: Some(0x20) };
+            part.variables = vec![variable("passed")];
+            let mut unit = unit(vec![part]);
+            unit.functions[0].scope.variables = vec![variable("passed"), variable("kept")];
+            let frame = frame(&unit, 0x24, ("walk", DECLARED), 3).unwrap();
+            let visible: Vec<_> = frame.visible().iter().map(|variable| variable.name.clone()).collect();
+            let mut copies = 0;
+            each_inlined(&unit.functions[0].scope, &mut |_| copies += 1);
+            (visible.join(" "), copies)
+        };
+        // Its call is where the function is declared. What it is not given is that of the function.
+        assert_eq!(names(DECLARED), ("passed kept".to_owned(), 0));
+        assert_eq!(names(Declaration { file: 0, line: 5 }), ("passed".to_owned(), 1));
+    }
+
+    #[test]
+    fn a_copy_is_found_that_the_scopes_around_it_leave_out() {
+        let block = |scopes| scope(ScopeKind::Block, 0x10, 0x14, scopes);
+        let hidden = scope(ScopeKind::Block, 0x34, 0x38, Vec::new());
+        let unit = unit(vec![
+            block(vec![copy("next", 0x30, 0x34, Vec::new())]),
+            copy("other", 0x14, 0x18, vec![hidden]),
+        ]);
+        let found = frame(&unit, 0x32, ("next", DECLARED), 1).unwrap();
+        assert_eq!(found.scope.ranges[0].start, 0x30);
+        // A block of a copy that is elsewhere is not one of the function around.
+        let open: Vec<_> = frames(&unit, 0x36).iter().map(|frame| frame.open.len()).collect();
+        assert_eq!(open, [1]);
+    }
 }

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use super::fetch::{Fetch, Kind, fetched};
 use super::places::Place;
-use super::scope::{Frame, frames, outer};
+use super::scope::{Frame, frame, outer};
 use crate::error::{LinesError, Result};
 use crate::grammar::Expression;
 use crate::model::{Location, Places, Range, Source, Unit, Variable};
@@ -82,10 +82,8 @@ impl<'s> Scene<'s> {
             .hint("take another line or another of its places")
         };
         let declared = place.declared.ok_or_else(missing)?;
-        let mut frames = frames(unit, place.address).into_iter();
-        let frame = frames
-            .find(|frame| frame.name == place.function && frame.declared == declared)
-            .ok_or_else(missing)?;
+        let function = (place.function.as_str(), declared);
+        let frame = frame(unit, place.address, function, place.source.line).ok_or_else(missing)?;
         Ok(Self { of, place, unit, frame })
     }
 
