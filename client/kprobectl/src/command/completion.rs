@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use clap::{Args, Command, Parser as _};
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
-use clap_complete::env::{EnvCompleter as _, Shells};
+use clap_complete::env::Shells;
 use clap_complete::{CompleteEnv, Shell};
 use kprobed_client::Client;
 use kprobed_client::api::{Function, ListFunctionsRequest};
@@ -141,8 +141,8 @@ fn ask(names: Names, current: &str) -> Option<Vec<String>> {
     let line: Vec<String> = line.filter_map(|word| word.into_string().ok()).collect();
     let global = connection(&line)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
-    let found =
-        runtime.block_on(async { timeout_at(until, find(&global, names, &line, current)).await.ok() });
+    let found = runtime
+        .block_on(async { timeout_at(until, Box::pin(find(&global, names, &line, current))).await.ok() });
     // A name that is being resolved is not waited for.
     runtime.shutdown_background();
     found?
