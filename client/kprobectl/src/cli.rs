@@ -8,7 +8,7 @@ use std::time::Duration;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::command::{
-    Exit, Failure, add, adopt, aggregations, apply, audit, auth, check, completions, config, debug, delete,
+    Exit, Failure, add, adopt, aggregations, apply, audit, auth, check, completion, config, debug, delete,
     describe, diff, doctor, enable, functions, get, hist, hits, label, latency, ledger, lines, list, observe,
     rollout, status, trace, update, vars, version,
 };
@@ -178,8 +178,9 @@ commands! {
         Options(OptionsArguments) => options, Own;
         /// Explain what can be traced, and how it is written
         Language(LanguageArguments) => language, Own;
-        /// Print a shell completion script
-        Completions(completions::Arguments) => completions, Own;
+        /// Print the script with which a shell completes
+        #[command(visible_alias = "completions")]
+        Completion(completion::Arguments) => completion, Own;
     }
 }
 
@@ -213,12 +214,12 @@ fn options(_: &Global, _: OptionsArguments, output: &mut Output) -> Ready<Result
     ready(printed.map(|()| Exit::Success).map_err(Failure::from))
 }
 
-fn completions(
+fn completion(
     _: &Global,
-    arguments: completions::Arguments,
+    arguments: completion::Arguments,
     output: &mut Output,
 ) -> Ready<Result<Exit, Failure>> {
-    ready(completions::run(arguments, &mut Cli::command(), output))
+    ready(completion::run(arguments, output))
 }
 
 impl Command {

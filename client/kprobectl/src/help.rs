@@ -20,7 +20,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
     ("Count in the kernel", &["hist", "latency", "stacks", "aggregations", "hits"]),
     ("Keep probes", &["add", "apply", "diff", "enable", "disable", "update", "label", "adopt", "delete"]),
     ("Operate the daemon", &["status", "doctor", "ledger", "audit", "auth", "debug"]),
-    ("Many hosts, and this command", &["rollout", "config", "options", "completions", "version"]),
+    ("Many hosts, and this command", &["rollout", "config", "options", "completion", "version"]),
 ];
 
 /// Headings of options that `-h` leaves out, so that it fits on a screen.

@@ -24,6 +24,9 @@ use crate::cli::Cli;
 use crate::output::Output;
 
 fn main() -> ExitCode {
+    if command::completion::answer() {
+        return ExitCode::SUCCESS;
+    }
     let matches = help::grammar().try_get_matches().unwrap_or_else(|error| help::explained(error).exit());
     let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
     let mut output = Output::new(&cli.global);

@@ -1,11 +1,12 @@
-//! `kprobectl functions`: functions by name.
+//! `kprobectl functions`: functions and events by name.
 
 use clap::Args;
-use kprobed_client::api::{Function, ListFunctionsRequest};
+use kprobed_client::Client;
+use kprobed_client::api::{CheckProbeResponse, CheckedDefinition, Function, ListFunctionsRequest, Verdict};
 
 use super::connection::connect;
 use super::{Exit, Failure};
-use crate::global::Global;
+use crate::global::{Format, Global};
 use crate::output::{Cell, Column, MessageRow, Output, Tone};
 
 const AFTER_HELP: &str = "\
@@ -13,9 +14,14 @@ PLACE is how a definition names this function: its name, or something else if se
 have that name. A function can be probed if ftrace can trace it (TRACEABLE) and it is not on the \
 kernel's kprobe blacklist (BLACKLISTED).
 
+--events lists events of the host, which `trace` and `add` take by the same names; `-o wide` shows their fields, and \
+`kprobectl describe GROUP/EVENT` describes one. A pattern matches at most 1000.
+
 Examples:
   kprobectl functions vfs_read
   kprobectl functions 'vfs_*' --traceable
+  kprobectl functions --events 'sched/*'
+  kprobectl functions --events exec -o wide
   kprobectl functions --module btrfs -o json | jq -r .place";
 
 /// Arguments of `functions`.
@@ -31,6 +37,21 @@ pub(crate) struct Arguments {
     /// Only functions that ftrace can trace
     #[arg(short, long)]
     traceable: bool,
+    /// Events of the host instead of functions: GROUP/EVENT as a glob, or a part of an event's name
+    #[arg(short, long, conflicts_with_all = ["module", "traceable"])]
+    events: bool,
+}
+
+/// An event of the host, with what the daemon makes of it.
+impl MessageRow for CheckedDefinition {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("EVENT", |event| Cell::text(&event.definition)),
+        Column::wide("FIELDS", |event| {
+            let schema = event.check.as_ref().and_then(|check| check.schema.as_ref());
+            let fields = schema.into_iter().flat_map(|schema| &schema.fields);
+            Cell::text(fields.map(|field| field.name.as_str()).collect::<Vec<_>>().join(" "))
+        }),
+    ];
 }
 
 impl MessageRow for Function {
@@ -50,7 +71,10 @@ fn yes_or_no(yes: bool, good: bool) -> Cell {
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
-    let Arguments { pattern, module, traceable } = arguments;
+    if arguments.events {
+        return events(&client, &arguments.pattern, global.output, output).await;
+    }
+    let Arguments { pattern, module, traceable, .. } = arguments;
     let request = ListFunctionsRequest {
         pattern: pattern.clone(),
         module: module.clone(),
@@ -66,6 +90,55 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     Ok(Exit::Success)
 }
 
+/// Lists events. The daemon reads a glob of them as a short form of their probes.
+async fn events(
+    client: &Client,
+    pattern: &str,
+    format: Format,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let glob = event_glob(pattern);
+    let answer = client.check_probe(glob.as_str()).await?;
+    let mut names = events_of(&answer);
+    if names.is_empty() && answer.verdict() == Verdict::Accepted {
+        names.push(glob);
+    }
+    if names.is_empty() {
+        let why = answer.diagnostics.into_iter().next().unwrap_or_default();
+        return Err(Failure::new(Exit::Refused, why.message, Some(why.hint).filter(|hint| !hint.is_empty())));
+    }
+    let rows = if matches!(format, Format::Table | Format::Name) {
+        let row = |definition| CheckedDefinition { definition, ..Default::default() };
+        names.into_iter().map(row).collect()
+    } else {
+        let text = names.join("\n").into_bytes();
+        let mut checks = client.check_probes(tokio_stream::once(text), false).await?;
+        let mut rows = Vec::with_capacity(names.len());
+        while let Some(checked) = checks.next().await? {
+            rows.push(checked);
+        }
+        rows
+    };
+    output.rows(&rows)?;
+    Ok(Exit::Success)
+}
+
+/// The glob that a pattern for events means.
+fn event_glob(pattern: &str) -> String {
+    let pattern = pattern.replacen(':', "/", 1);
+    match (pattern.contains('/'), pattern.contains(['*', '?'])) {
+        (true, _) => pattern,
+        (false, true) => format!("*/{pattern}"),
+        (false, false) => format!("*/*{pattern}*"),
+    }
+}
+
+/// The events for which a short form stands.
+pub(super) fn events_of(answer: &CheckProbeResponse) -> Vec<String> {
+    let of_line = |line: &String| line.split(' ').find(|word| word.contains('/')).map(str::to_owned);
+    answer.lines.iter().filter_map(of_line).collect()
+}
+
 /// What was looked for and is not there.
 fn nothing(pattern: &str, module: &str, traceable: bool) -> String {
     let function = if traceable { "no traceable function" } else { "no function" };
@@ -79,6 +152,18 @@ fn nothing(pattern: &str, module: &str, traceable: bool) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pattern_for_events_is_a_glob_of_whole_names() {
+        for (pattern, glob) in [
+            ("sched:*", "sched/*"),
+            ("sched/sched_*", "sched/sched_*"),
+            ("exec", "*/*exec*"),
+            ("*_exec", "*/*_exec"),
+        ] {
+            assert_eq!(event_glob(pattern), glob);
+        }
+    }
 
     #[test]
     fn what_is_not_there_is_named() {

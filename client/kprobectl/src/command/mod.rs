@@ -10,7 +10,7 @@ pub(crate) mod apply;
 pub(crate) mod audit;
 pub(crate) mod auth;
 pub(crate) mod check;
-pub(crate) mod completions;
+pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod debug;
 pub(crate) mod delete;

@@ -85,6 +85,9 @@ pub(crate) struct Arguments {
     /// With --hosts: how long the others wait for a silent host before they continue without it
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = max_wait)]
     max_wait: Duration,
+    /// What other tools have, and a count does here
+    #[arg(long, alias = "kstack", hide = true)]
+    stack: bool,
     /// Print no notes and no summary
     #[arg(short, long)]
     quiet: bool,
@@ -95,6 +98,11 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    if arguments.stack {
+        let of = arguments.definitions.first().map_or("", String::as_str);
+        let hint = format!("`kprobectl stacks '{of}'` counts the stacks that lead to it");
+        return Err(Failure::usage("an event has no stack", Some(hint)));
+    }
     let session = Session {
         request: arguments.conditions.request()?.order(EventOrder::Time),
         definitions: arguments.definitions,

@@ -12,6 +12,8 @@ mod code;
 #[cfg(test)]
 mod command;
 #[cfg(test)]
+mod completion;
+#[cfg(test)]
 mod costs;
 #[cfg(test)]
 mod counting;

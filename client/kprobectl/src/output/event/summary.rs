@@ -175,6 +175,10 @@ impl fmt::Display for Summary {
             }
             write!(f, ": {}", cause(*why))?;
         }
+        let calls: u64 = self.calls.values().sum();
+        if self.shown_calls < calls {
+            write!(f, "\n  {} of {calls} calls are shown", self.shown_calls)?;
+        }
         for (incomplete, calls) in &self.calls {
             match incomplete {
                 None => write!(f, "\n  {calls} calls with both ends"),
@@ -209,6 +213,25 @@ mod tests {
         let recorded = Some(Recorded { events: 3, unselected: 0 });
         let summary = Summary { delivered: 3, shown: 3, recorded, ..Summary::default() };
         assert_eq!(summary.to_string(), "3 recorded, 3 shown, 0 lost");
+    }
+
+    #[test]
+    fn calls_that_a_filter_leaves_out_are_counted() {
+        let recorded = Some(Recorded { events: 9, unselected: 0 });
+        let mut summary = Summary { delivered: 9, recorded, ..Summary::default() };
+        for incomplete in [None, None, None, None, Some(Incomplete::NoEntry)] {
+            summary.count_call(incomplete);
+        }
+        (summary.shown, summary.shown_calls) = (1, 1);
+        let text = summary.to_string();
+        assert!(
+            text.starts_with(
+                "9 recorded, 1 shown, 0 lost\n  1 of 5 calls are shown\n  4 calls with both ends"
+            ),
+            "{text}"
+        );
+        (summary.shown, summary.shown_calls) = (5, 5);
+        assert!(!summary.to_string().contains("are shown"), "{summary}");
     }
 
     #[test]

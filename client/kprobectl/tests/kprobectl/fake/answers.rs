@@ -256,6 +256,10 @@ pub(super) fn refused(text: &str) -> Status {
 }
 
 pub(super) fn check(definition: &str) -> CheckProbeResponse {
+    if definition.ends_with("*switch*") || definition.starts_with("sch") && definition.contains('*') {
+        let lines = ["sched/sched_switch", "sched/sched_wakeup"].map(str::to_owned).to_vec();
+        return CheckProbeResponse { verdict: Verdict::Refused.into(), lines, ..Default::default() };
+    }
     let instruction = |offset, code: &[u8], text: &str, refusal: &str| Instruction {
         offset,
         code: code.to_vec(),
