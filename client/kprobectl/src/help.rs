@@ -88,8 +88,8 @@ fn arranged(command: Command) -> Command {
         .help_template(format!("{PAGE}{EVERY_COMMAND}"))
         .mut_args(|argument| {
             let is_rare = argument.get_help_heading().is_some_and(|heading| LONG_ONLY.contains(&heading));
-            let is_global = argument.is_global_set();
-            argument.hide(is_global).hide_short_help(is_rare)
+            let is_hidden = argument.is_global_set() || argument.is_hide_set();
+            argument.hide(is_hidden).hide_short_help(is_rare)
         })
         .mut_subcommands(arranged)
 }
