@@ -5,6 +5,7 @@
 
 mod cli;
 mod command;
+mod completion;
 mod config;
 mod dispatch;
 mod glob;
@@ -24,7 +25,7 @@ use crate::cli::Cli;
 use crate::output::Output;
 
 fn main() -> ExitCode {
-    if command::completion::answer() {
+    if completion::answer() {
         return ExitCode::SUCCESS;
     }
     let matches = help::grammar().try_get_matches().unwrap_or_else(|error| help::explained(error).exit());

@@ -247,7 +247,8 @@ mod tests {
             let translated = translated.unwrap_or(filter);
             let bound = translated.bind(&recorded(), &binding);
             prop_assert!(bound.is_ok(), "{} becomes {}: {:?}", text, translated, bound);
-            // As the kernel has the numbers, or as they are read: it does not know what the caller left in the upper half.
+            // As the kernel has the numbers, or as they are read. What the caller left in the upper half is known to
+            // the kernel alone.
             let hit = |is_in_kernel: bool| {
                 let signed = i64::from(number).cast_unsigned();
                 let numbers = move |field: usize| match field {

@@ -22,7 +22,7 @@ pub(crate) enum Destination {
 }
 
 /// Connects to the daemon that options and configuration name.
-pub(super) async fn connect(global: &Global) -> Result<Client, Failure> {
+pub(crate) async fn connect(global: &Global) -> Result<Client, Failure> {
     if let Some(client) = &global.client {
         return Ok(client.clone());
     }

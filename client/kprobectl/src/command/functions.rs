@@ -134,7 +134,7 @@ fn event_glob(pattern: &str) -> String {
 }
 
 /// The events for which a short form stands.
-pub(super) fn events_of(answer: &CheckProbeResponse) -> Vec<String> {
+pub(crate) fn events_of(answer: &CheckProbeResponse) -> Vec<String> {
     let of_line = |line: &String| line.split(' ').find(|word| word.contains('/')).map(str::to_owned);
     answer.lines.iter().filter_map(of_line).collect()
 }
