@@ -99,7 +99,7 @@ fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon_with(&probe_config(""))?;
     guest.add("p:slow __x64_sys_getsid")?;
     let bare = storm(&guest, 400, 0)?.per_s;
-    let (mut overruns, mut speeds) = (Vec::new(), Vec::new());
+    let (mut overruns, mut tripped, mut deleted) = (Vec::new(), 0.0_f64, 0.0_f64);
     for round in 0..effort::pick(4, 50) {
         guest.add("p:storm __x64_sys_getppid")?;
         if round % 2 == 1 {
@@ -124,23 +124,23 @@ fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
         let hit_ns = figure(&probe.state_message, " ns,")?;
         let events: Vec<_> = recording.of("kprobes/storm", "workload").collect();
         overruns.push(overrun(&events, hit_ns)?);
-        let tripped = storm(&guest, 200, 0)?.per_s;
+        // Other work of the machine only makes a storm slower: the fastest of each are compared.
+        tripped = tripped.max(storm(&guest, 200, 0)?.per_s);
         guest.delete("storm")?;
-        speeds.push(tripped / storm(&guest, 200, 0)?.per_s);
+        deleted = deleted.max(storm(&guest, 200, 0)?.per_s);
     }
     overruns.sort();
-    speeds.sort_by(f64::total_cmp);
+    let speed = tripped / deleted;
     progress::note(format_args!(
         "{}: disarmed after the breach within {overruns:.0?}; {bare:.0} calls a second without a probe, \
-         and afterwards {:.0} to {:.0} % of that",
+         and with one that has tripped {:.0} % of that without it",
         fixture.series(),
-        speeds.first().copied().unwrap_or_default() * 100.0,
-        speeds.last().copied().unwrap_or_default() * 100.0,
+        speed * 100.0,
     ));
     // One round can meet other work of the machine, for which it stops the guest.
     let in_time = overruns.iter().filter(|overrun| **overrun <= DISARMED_WITHIN).count();
     ensure!(in_time + 1 >= overruns.len(), "{overruns:?}\n{}", guest.log());
-    ensure!(speeds.get(speeds.len() / 2).is_some_and(|speed| *speed >= 0.9), "{speeds:?}");
+    ensure!(speed >= 0.9, "a tripped probe costs something: {tripped} calls a second, {deleted} without it");
     ensure!(guest.probe("slow")?.state() == ProbeState::Armed, "a slow probe stays");
     Ok(())
 }
