@@ -20,7 +20,7 @@ pub(super) fn frames(unit: &Unit, address: u64) -> Vec<Frame<'_>> {
     };
     let mut frames = vec![of(&function.name, function.declared, &function.scope)];
     let mut scope = &function.scope;
-    while let Some(inner) = inside(scope, address) {
+    while let Some(inner) = scope.scopes.iter().find(|inner| contain(&inner.ranges, address)) {
         if let ScopeKind::Inlined { name, declared, .. } = &inner.kind {
             frames.push(of(name, *declared, inner));
         } else if let Some(frame) = frames.last_mut() {
@@ -29,20 +29,6 @@ pub(super) fn frames(unit: &Unit, address: u64) -> Vec<Frame<'_>> {
         scope = inner;
     }
     frames
-}
-
-/// The scope within another one that an address is in.
-fn inside(scope: &Scope, address: u64) -> Option<&Scope> {
-    let mut scopes = scope.scopes.iter();
-    scopes.find(|inner| contain(&inner.ranges, address)).or_else(|| copy_inside(scope, address))
-}
-
-/// A copy that an address is in, within scopes that the compiler has not said to have that address.
-fn copy_inside(scope: &Scope, address: u64) -> Option<&Scope> {
-    scope.scopes.iter().find_map(|inner| match &inner.kind {
-        ScopeKind::Inlined { .. } if contain(&inner.ranges, address) => Some(inner),
-        _ => copy_inside(inner, address),
-    })
 }
 
 /// The function at an address that a line of its source means.
@@ -200,20 +186,5 @@ mod tests {
         // Its call is where the function is declared. What it is not given is that of the function.
         assert_eq!(names(DECLARED), ("passed kept".to_owned(), 0));
         assert_eq!(names(Declaration { file: 0, line: 5 }), ("passed".to_owned(), 1));
-    }
-
-    #[test]
-    fn a_copy_is_found_that_the_scopes_around_it_leave_out() {
-        let block = |scopes| scope(ScopeKind::Block, 0x10, 0x14, scopes);
-        let hidden = scope(ScopeKind::Block, 0x34, 0x38, Vec::new());
-        let unit = unit(vec![
-            block(vec![copy("next", 0x30, 0x34, Vec::new())]),
-            copy("other", 0x14, 0x18, vec![hidden]),
-        ]);
-        let found = frame(&unit, 0x32, ("next", DECLARED), 1).unwrap();
-        assert_eq!(found.scope.ranges[0].start, 0x30);
-        // A block of a copy that is elsewhere is not one of the function around.
-        let open: Vec<_> = frames(&unit, 0x36).iter().map(|frame| frame.open.len()).collect();
-        assert_eq!(open, [1]);
     }
 }
