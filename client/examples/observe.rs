@@ -10,11 +10,11 @@
 
 use std::error::Error;
 use std::io::{self, BufWriter, Write};
-use std::pin::pin;
 use std::process::ExitCode;
 
 use kprobed_client::event::{Batch, Loss, StreamItem, StreamRequest, cause_name};
 use kprobed_client::{Client, ConnectOptions, Target};
+use tokio::signal::unix::{SignalKind, signal};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -39,14 +39,12 @@ async fn observe(globs: impl Iterator<Item = String>) -> Result<(), Box<dyn Erro
     let mut stream = client.stream_events(request).await?;
     let (mut events, mut lost) = (0, 0);
     let mut output = BufWriter::new(io::stdout().lock());
-    let mut interrupt = pin!(tokio::signal::ctrl_c());
+    // It is listened for from here on; `ctrl_c` would begin with its first poll, which may be late.
+    let mut interrupt = signal(SignalKind::interrupt())?;
     loop {
         let item = tokio::select! {
             item = stream.next() => item?,
-            done = &mut interrupt => {
-                done?;
-                break;
-            }
+            _ = interrupt.recv() => break,
         };
         match item {
             Some(StreamItem::Batch(batch)) => {

@@ -16,7 +16,6 @@ use std::error::Error;
 use std::fs;
 use std::io::{self, Write};
 use std::path::{Path, PathBuf};
-use std::pin::pin;
 use std::process::ExitCode;
 
 use kprobed_client::api::SubscriberLedger;
@@ -24,6 +23,7 @@ use kprobed_client::event::format::JsonLines;
 use kprobed_client::event::{Cursor, ResumingItem, ResumingStream, StreamItem, StreamRequest};
 use kprobed_client::{Client, ConnectOptions, Target};
 use serde_json::json;
+use tokio::signal::unix::{SignalKind, signal};
 
 #[tokio::main]
 async fn main() -> ExitCode {
@@ -58,14 +58,12 @@ async fn run(file: &Path, until_now: bool) -> Result<(), Box<dyn Error>> {
     let mut subscriber = None;
     let (mut lines, mut buffer) = (JsonLines::new(), Vec::new());
     let (mut events, mut lost) = (0, 0);
-    let mut interrupt = pin!(tokio::signal::ctrl_c());
+    // It is listened for from here on; `ctrl_c` would begin with its first poll, which may be late.
+    let mut interrupt = signal(SignalKind::interrupt())?;
     loop {
         let item = tokio::select! {
             item = stream.next() => item?,
-            done = &mut interrupt => {
-                done?;
-                break;
-            }
+            _ = interrupt.recv() => break,
         };
         match item {
             Some(ResumingItem::Item(StreamItem::Started(started))) => {
