@@ -19,7 +19,7 @@ use super::observed::{ObservedEvent, Switch};
 use super::plan::PlannedStep;
 use super::source::{event_source, of_stored};
 use super::step::{self, Aim, Seen, Step};
-use super::{Observed, Obstacle, Probe, own};
+use super::{Observed, Obstacle, Probe, Sight, own};
 use crate::auth::Caller;
 use crate::error::{Error, Reason};
 use crate::store::{ProbeSpec, Record, RequestKey};
@@ -86,7 +86,7 @@ impl Controller {
             let probe = self.repeated(caller, key, uid)?;
             return Ok(Adopted { probe, enabled_in: self.others(&name), plan: Vec::new() });
         }
-        let judged = self.judge_adoption(&request);
+        let judged = self.judge_adoption(caller, &request);
         let mut adoption = if request.validate_only {
             judged?
         } else {
@@ -115,13 +115,17 @@ impl Controller {
     }
 
     /// Whether an event can be adopted as requested, except for its filter. Writes nothing.
-    fn judge_adoption(&self, request: &AdoptRequest) -> Result<Adoption, Error> {
+    fn judge_adoption(&self, caller: &Caller, request: &AdoptRequest) -> Result<Adoption, Error> {
         let AdoptRequest { name, enabled, filter, labels, declared, .. } = request;
         let refused = |obstacle: Obstacle| {
             let message = format!("`{name}` cannot be adopted: {}", obstacle.message);
             Error::new(Reason::NOT_ADOPTABLE, message).with("event", name).with("obstacle", obstacle.code)
         };
-        if self.parts.registry.get(name).is_some() {
+        if let Some(probe) = self.parts.registry.get(name) {
+            // Nobody learns of a probe that is hidden from him.
+            if !Sight::new(&self.parts.rights, caller.clone()).shows(&probe) {
+                return Err(Error::no_event(name));
+            }
             let obstacle = Obstacle::new(
                 "NAME_OF_PROBE",
                 format!("kprobed has a probe of this name: `kprobectl get {name}`"),

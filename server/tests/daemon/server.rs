@@ -1,7 +1,5 @@
-//! A server with every service of the daemon, behind its real front end, on a stored kernel.
-//!
-//! There is no control thread: what would be asked of it fails with STOPPING. Everything before and after
-//! that is the daemon's own.
+//! The daemon, with every service and its control thread, behind its real front end: over a kernel in memory
+//! whose functions have the code of a stored one. There are no ring buffers: events are published to the hub.
 
 use std::fs;
 use std::net::SocketAddr;
@@ -20,19 +18,18 @@ use kprobed::rpc::{
     KernelServer, LeaseServer, ProbeServer, ReconcileServer,
 };
 use kprobed::shutdown::Tasks;
-use kprobed_control::ProbeStates;
 use kprobed_control::auth::{AuditInbox, AuditQueue, Rights};
-use kprobed_control::store::{ProbeSpec, Record, Store};
+use kprobed_control::store::{Edit, HitRetention, ProbeSpec, Record, Store};
 use kprobed_control::{
-    Controller, Costs, Foreign, Holds, Ledger, LookOutcome, Names, Observer, PlannedStep, Probe, ProbeLedger,
-    ProbeState, Reconciled, Reconciliation, Recorded, RecordingProblem, Registry, Step, Terms,
+    BudgetSettings, Controller, ControllerParts, Costs, Foreign, Holds, Names, Observer, OnExit, ProbeStates,
+    Registry,
 };
-use kprobed_host::kernel::{FactsCache, HostIdentity};
-use kprobed_host::tracefs::{CurrentInstance, HitCounts, Instance, Tracefs};
-use kprobed_lang::definition::{Features, ProbeKind};
-use kprobed_lang::model::{HitProfile, Hits, ProbeUid};
+use kprobed_fake::{FakeKernel, Series};
+use kprobed_host::kernel::{FactsCache, HostIdentity, SymbolTable, TRACE_CLOCK};
+use kprobed_host::tracefs::{CurrentInstance, HitCounts, Instance, InstanceOptions, Mounted};
+use kprobed_lang::definition::Features;
+use kprobed_lang::model::{KernelChange, Metadata};
 use kprobed_proto::FILE_DESCRIPTOR_SET;
-use kprobed_proto::v1::AggregationSnapshot;
 use kprobed_proto::v1::access_service_server::AccessServiceServer;
 use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
 use kprobed_proto::v1::audit_service_server::AuditServiceServer;
@@ -52,17 +49,16 @@ use tokio::runtime::Handle;
 use tonic::service::Routes;
 use tonic::transport::{Certificate, Channel, ClientTlsConfig, Endpoint, Identity};
 
-use crate::attacks::events;
 use crate::world::{self, World};
 
 /// Nothing in these tests takes so long.
 pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
-/// A probe that the registry has.
+/// A probe that the daemon has.
 pub(crate) const PROBE: &str = "kprobes/open";
 
-/// The `header_page` of 6.1 and 6.12.
-const HEADER_PAGE: &str = include_str!("../../fixtures/ring/small-mix/header_page");
+/// Functions of the kernel.
+const FUNCTIONS: [&str; 4] = ["do_sys_openat2", "vfs_read", "vfs_iocb_iter_write", "noop_direct_IO"];
 
 /// A running server.
 pub(crate) struct Server {
@@ -77,16 +73,16 @@ pub(crate) struct Server {
     authority: String,
     _tasks: Tasks,
     _world: World,
+    _kernel: FakeKernel,
     directory: tempfile::TempDir,
 }
 
 /// What the host of a server has.
 pub(crate) struct Setup {
-    pub(crate) probes: Vec<Probe>,
-    /// Lines of `kprobe_events`.
-    pub(crate) events: &'static str,
-    /// Whether recorded answers stand in for the control thread: hits and a ledger of all probes.
-    pub(crate) answers: bool,
+    /// Probes that were made before the daemon was started.
+    pub(crate) probes: Vec<Record>,
+    /// Lines that another program has written to `kprobe_events`.
+    pub(crate) foreign: &'static [&'static str],
 }
 
 impl Server {
@@ -95,7 +91,7 @@ impl Server {
     pub(crate) async fn open(listen: Listen, limits: &str) -> Self {
         let rules =
             format!("[[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]\n[role.limits]\n{limits}");
-        Self::open_with(listen, &rules, Setup { probes: vec![probe()], events: "", answers: false }).await
+        Self::open_with(listen, &rules, Setup { probes: vec![probe()], foreign: &[] }).await
     }
 
     /// The same with these rules for them, and this host.
@@ -128,7 +124,8 @@ impl Server {
         let world = world::world("6.12", &sites);
         let binder = Binder::new("here".to_owned(), None);
         let hub = Arc::new(Hub::with_queue_memory(binder, listen.queue_memory_mib << 20));
-        let routes = routes(directory.path(), &world, &rights, &hub, setup).await;
+        let kernel = kernel(setup.foreign);
+        let routes = routes(directory.path(), (&world, &kernel), &rights, &hub, setup.probes).await;
         let tasks = Tasks::default();
         let live = LiveTls::new(tls_settings(listen.tls.as_ref().unwrap()).unwrap());
         let gate = Gate { rights: Arc::clone(&rights), procfs: "/proc".into(), tls: Some(Arc::new(live)) };
@@ -136,7 +133,19 @@ impl Server {
         front::serve(sockets, &listen, routes, &tasks, &Handle::current(), gate);
         let (client, authority) = (signed(&issuer, "client.test"), issuer.pem());
         let audit = Mutex::new(inbox);
-        Self { listen, tcp, hub, rights, audit, client, authority, _tasks: tasks, _world: world, directory }
+        Self {
+            listen,
+            tcp,
+            hub,
+            rights,
+            audit,
+            client,
+            authority,
+            _tasks: tasks,
+            _world: world,
+            _kernel: kernel,
+            directory,
+        }
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -179,104 +188,33 @@ fn signed(authority: &CertifiedIssuer<'static, KeyPair>, name: &str) -> (String,
     (params.signed_by(&key, authority).unwrap().pem(), key.serialize_pem())
 }
 
-/// The tracefs files by which a daemon describes its host.
-fn write_tracefs(root: &Path) {
-    let instance = root.join("instances/i");
-    let files = [
-        (root.join("kprobe_events"), ""),
-        (root.join("kprobe_profile"), ""),
-        (root.join("events/header_page"), HEADER_PAGE),
-        (instance.join("buffer_size_kb"), "4096\n"),
-        (instance.join("set_event_pid"), ""),
-        (instance.join("trace_clock"), "local global counter uptime perf mono mono_raw [boot] x86-tsc\n"),
-        (instance.join("tracing_on"), "1\n"),
-    ];
-    for (path, text) in files {
-        fs::create_dir_all(path.parent().unwrap()).unwrap();
-        fs::write(path, text).unwrap();
+/// A kernel with the functions, and with events of another program.
+fn kernel(foreign: &[&str]) -> FakeKernel {
+    let symbols = SymbolTable::parse(&world::stored("kallsyms-6.12.txt.gz"));
+    let functions = FUNCTIONS.map(|name| (name, symbols.lookup(name, None).unwrap().address));
+    let kernel = FakeKernel::new(Series::V6_12, &functions, &["sched/sched_switch"]);
+    for line in foreign {
+        kernel.neighbour().add("kprobe_events", line).unwrap();
     }
+    kernel.process()
 }
 
-/// A probe that is durable, and that the kernel does not have: there is none.
-fn probe() -> Probe {
-    let line = format!("p:{PROBE} do_sys_openat2 dfd=%di path=+0(%si):string");
+fn probe() -> Record {
+    let line = format!("p:{PROBE} do_sys_openat2 large=%di:u64");
     let definition = Arc::new(DefinitionText::new(line.clone()));
-    let spec = ProbeSpec { definition, enabled: true, ..ProbeSpec::default() };
-    let mut record = Record::new(PROBE.parse().unwrap(), spec, line, SystemTime::UNIX_EPOCH);
-    record.uid = ProbeUid(1);
-    let probe = Probe::unresolved(record, ProbeKind::Entry, ProbeState::Pending);
-    let schema = Some(Arc::clone(&events::source().origin.schema));
-    Probe { location: "do_sys_openat2+0x0".to_owned(), schema, ..probe }
+    // Nothing is known of what it meant.
+    let metadata = Metadata { on_kernel_change: KernelChange::ArmAnyway, ..Metadata::default() };
+    let spec = ProbeSpec { definition, enabled: true, metadata, ..ProbeSpec::default() };
+    Record::new(PROBE.parse().unwrap(), spec, line, SystemTime::UNIX_EPOCH)
 }
 
-/// Hits and a ledger of all probes.
-fn recorded(registry: &Registry, host: &HostIdentity) -> Recorded {
-    let probes = registry.all();
-    let hits = Hits { hits: 7, nmissed: 0 };
-    let profile = |probe: &Arc<Probe>| HitProfile {
-        uid: probe.uid,
-        name: probe.name.clone(),
-        boot_id: host.boot_id.clone(),
-        time: SystemTime::now(),
-        hits,
-    };
-    let problem = |probe: &Arc<Probe>| {
-        let trouble = probe.state.trouble()?.clone();
-        Some(RecordingProblem { uid: probe.uid, name: probe.name.clone(), trouble })
-    };
-    let account = |probe: &Arc<Probe>| ProbeLedger {
-        uid: probe.uid,
-        name: probe.name.clone(),
-        has_hits: true,
-        terms: Terms { hits, ..Terms::default() },
-    };
-    let switched_off = |probe: &Arc<Probe>| PlannedStep::Event {
-        name: probe.name.clone(),
-        instance: "i".to_owned(),
-        step: Step::Disable,
-    };
-    let looks = probes.iter().map(|probe| Reconciled {
-        found: Arc::clone(probe),
-        outcome: LookOutcome::WouldRepair,
-        now: Arc::clone(probe),
-    });
-    let ledger = Ledger {
-        probes: probes.iter().map(account).collect(),
-        buffers: Vec::new(),
-        subscribers: Vec::new(),
-        buffer_bytes: 4 << 20,
-        settled: true,
-        problems: probes.iter().filter_map(problem).collect(),
-        trips: 0,
-    };
-    Recorded {
-        probe: Arc::clone(&probes[0]),
-        profiles: probes.iter().map(profile).collect(),
-        ledger,
-        snapshot: AggregationSnapshot::default(),
-        keys: Vec::new(),
-        reconciliation: Reconciliation {
-            plan: probes.iter().map(switched_off).collect(),
-            probes: looks.collect(),
-        },
-    }
-}
-
-#[expect(clippy::disallowed_methods, reason = "tasks of a test end with it")]
 async fn routes(
     directory: &Path,
-    world: &World,
+    (world, kernel): (&World, &FakeKernel),
     rights: &Arc<Rights>,
     hub: &Arc<Hub>,
-    setup: Setup,
+    probes: Vec<Record>,
 ) -> Routes {
-    write_tracefs(directory);
-    let Setup { probes, events, answers } = setup;
-    fs::write(directory.join("kprobe_events"), events).unwrap();
-    for line in events.lines() {
-        let name = line.split([':', ' ']).nth(1).unwrap();
-        fs::create_dir_all(directory.join("events").join(name)).unwrap();
-    }
     let boot_id: BootId = "00000000-0000-4000-8000-000000000001".parse().unwrap();
     let host = HostIdentity {
         hostname: "here".to_owned(),
@@ -285,21 +223,62 @@ async fn routes(
         machine: "x86_64".to_owned(),
         boot_id: boot_id.to_string(),
     };
-    let features = Features::from_readme("char, string, ustring kernel return probes support");
     let facts = Arc::new(FactsCache::new(world.paths.clone()));
     let store = Store::open(directory, SystemTime::now()).await.unwrap().store;
-    let registry = Arc::new(Registry::from_iter(probes));
-    let (control, queue) = Controller::channel();
-    if answers {
-        tokio::spawn(recorded(&registry, &host).run(queue));
+    for record in &probes {
+        let mut edit = Edit::new(None, Some(record));
+        store.begin(&mut [&mut edit]).await.unwrap();
+        store.settle(&[&edit]).await.unwrap();
     }
-    let tracefs = Tracefs::new(directory, "/nonexistent");
+    let registry = Arc::<Registry>::default();
+    let tracefs = kernel.tracefs();
+    let features = Features::from_readme(&tracefs.readme().unwrap());
     let names = Names::new(tracefs.clone(), Arc::clone(&registry));
-    let checker = Checker::new(features, Arc::clone(&facts)).with_names(Arc::new(names));
-    let checker = Arc::new(checker);
-    let instance = Arc::new(CurrentInstance::new(Instance::find(&tracefs, "i").unwrap()));
-    let nowhere = || PathBuf::from("/nonexistent");
-    let observer = Observer::new(tracefs.clone(), Arc::clone(&instance), nowhere(), nowhere());
+    let checker = Arc::new(Checker::new(features, Arc::clone(&facts)).with_names(Arc::new(names)));
+    let instance_options = InstanceOptions {
+        name: "i".to_owned(),
+        buffer_kib: 64,
+        buffer_max_kib: 0,
+        sub_buffer_kib: 0,
+        clock: TRACE_CLOCK,
+    };
+    let (made, claim) = Instance::open_or_create(&tracefs, &instance_options).unwrap();
+    let instance = Arc::new(CurrentInstance::new(made.clone()));
+    let (procfs, sysfs) = (world.paths.procfs.clone(), world.paths.sysfs.clone());
+    let (holds, costs) = (Arc::<Holds>::default(), Arc::<Costs>::default());
+    let controller = Controller::start(ControllerParts {
+        mounted: Mounted { tracefs: tracefs.clone() },
+        instance: made,
+        claim,
+        instance_options,
+        current_instance: Arc::clone(&instance),
+        store: store.clone(),
+        facts: Arc::clone(&facts),
+        checker: Arc::clone(&checker),
+        rights: Arc::clone(rights),
+        registry: Arc::clone(&registry),
+        hub: Arc::clone(hub),
+        host: host.clone(),
+        procfs: procfs.clone(),
+        sysfs: sysfs.clone(),
+        on_exit: OnExit::Restore,
+        sample_interval: Duration::from_hours(1),
+        hit_retention: HitRetention { minutes: Duration::from_hours(24), hours: Duration::from_hours(24) },
+        repair_interval: None,
+        holds: Arc::clone(&holds),
+        lease_keep: Duration::from_hours(1),
+        budget: BudgetSettings { probe_ns_per_s: None, host_ns_per_s: None, calibrate: false },
+        costs: Arc::clone(&costs),
+    })
+    .await
+    .unwrap();
+    let (control, queue) = Controller::channel();
+    // It ends when all services have ended, which can be after the runtime of the test.
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(controller.run(queue));
+    });
+    let observer = Observer::new(tracefs.clone(), Arc::clone(&instance), procfs.clone(), sysfs);
     let states = ProbeStates { observer, control: control.clone(), registry: Arc::clone(&registry) };
     let access = Access { rights: Arc::clone(rights), registry: Arc::clone(&registry) };
     let doctor = Doctor {
@@ -307,8 +286,8 @@ async fn routes(
         instance: Arc::clone(&instance),
         facts: Arc::clone(&facts),
         registry: Arc::clone(&registry),
-        procfs: nowhere(),
-        lockdown: nowhere(),
+        procfs,
+        lockdown: PathBuf::from("/nonexistent"),
         had_kprobe_events: true,
         skipped: SkippedRuns::since(SystemTime::UNIX_EPOCH, HitCounts::default()),
     };
@@ -317,7 +296,7 @@ async fn routes(
         cpus: 2,
         start: SystemTime::now(),
         started: Instant::now(),
-        tracefs: directory.to_owned(),
+        tracefs: kernel.root(),
         build_ids: Arc::default(),
     };
     let hosts = HostServer {
@@ -347,7 +326,6 @@ async fn routes(
         exporters: Exporters::default(),
         access: access.clone(),
     };
-    let costs = Arc::<Costs>::default();
     let probes = ProbeServer {
         control: control.clone(),
         registry: Arc::clone(&registry),
@@ -362,7 +340,7 @@ async fn routes(
     let foreign =
         Foreign { tracefs, registry: Arc::clone(&registry), checker: Arc::clone(&checker), instance };
     let aggregations = AggregationServer { control: control.clone(), access: access.clone() };
-    let leases = LeaseServer { holds: Arc::<Holds>::default(), vanished_after: front::VANISHED_AFTER };
+    let leases = LeaseServer { holds, vanished_after: front::VANISHED_AFTER };
     let (_, health) = tonic_health::server::health_reporter();
     let reflection = tonic_reflection::server::Builder::configure()
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)

@@ -183,7 +183,8 @@ fn an_interrupt_before_a_stream_begins_leaves_nothing() {
     let ([a, b], context) = fakes();
     b.set_beginning(Beginning::Late);
     let observer = Observer::run(context.path(), &["trace", DEFINITION, "-o", "json"]);
-    wait_until("b is asked", || b.log().iter().any(|entry| entry.starts_with("subscribed")));
+    let is_asked = |fake: &Scripted| fake.log().iter().any(|entry| entry.starts_with("subscribed"));
+    wait_until("both are asked", || is_asked(&a) && is_asked(&b));
     interrupt(&observer.child);
     let (code, objects, messages) = observer.end();
     assert_eq!(code, 0, "{messages}");

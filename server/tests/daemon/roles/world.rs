@@ -4,13 +4,8 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use kprobed_control::store::{ProbeSpec, Record};
-use kprobed_control::{Footprint, Probe, ProbeState, Trouble};
-use kprobed_lang::definition::ProbeKind;
-use kprobed_lang::model::{Labels, Metadata, ProbeUid};
-use kprobed_rights::{Read, Reads};
-use kprobed_verdict::checker::{DefinitionText, Target};
-
-use crate::attacks::events;
+use kprobed_lang::model::{KernelChange, Labels, Metadata};
+use kprobed_verdict::checker::DefinitionText;
 
 /// A function of the stored kernel. Rules forbid it.
 pub(super) const FUNCTION: &str = "vfs_iocb_iter_write";
@@ -19,7 +14,7 @@ pub(super) const FUNCTION: &str = "vfs_iocb_iter_write";
 pub(super) const OTHER: &str = "noop_direct_IO";
 
 /// What the kernel lists that the daemon has not made.
-pub(super) const EVENTS: &str = "p:zforeign/zforeign_e vfs_iocb_iter_write zforeign_a=%di\n";
+pub(super) const FOREIGN: &[&str] = &["p:zforeign/zforeign_e vfs_iocb_iter_write zforeign_a=%di"];
 
 /// A probe, or an event.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -69,6 +64,16 @@ impl Object {
         format!("{}/{}", self.group(), self.event())
     }
 
+    /// A probe of its group, as it is called before its name is looked at.
+    pub(super) fn unnamed(self) -> String {
+        format!("{}/unnamed", self.group())
+    }
+
+    /// The principal that has made it.
+    pub(super) fn maker(self) -> String {
+        format!("uri:{}", self.mark())
+    }
+
     /// A definition whose name is taken by it.
     pub(super) fn again(self) -> String {
         format!("p:{} {FUNCTION} other=%si", self.name())
@@ -76,14 +81,18 @@ impl Object {
 }
 
 /// All but the event of the other program.
-pub(super) fn probes() -> Vec<Probe> {
+pub(super) fn probes() -> Vec<Record> {
     let probes = Object::ALL.into_iter().filter(|object| *object != Object::Foreign);
-    (1..).zip(probes).map(|(uid, object)| probe(uid, object)).collect()
+    probes.map(probe).collect()
 }
 
-fn probe(uid: i64, object: Object) -> Probe {
+fn probe(object: Object) -> Record {
     let mark = object.mark();
-    let function = if matches!(object, Object::Plain | Object::Labelled) { OTHER } else { FUNCTION };
+    let function = match object {
+        Object::Plain | Object::Labelled => OTHER,
+        Object::Unknown => "zunknown_f",
+        _ => FUNCTION,
+    };
     let line = format!("p:{} {function} {mark}_a=%di", object.name());
     let label = if object == Object::Labelled { "secret" } else { "team" };
     let spec = ProbeSpec {
@@ -94,21 +103,13 @@ fn probe(uid: i64, object: Object) -> Probe {
         metadata: Metadata {
             description: format!("{mark} description"),
             owner: format!("{mark} owner"),
+            // Nothing is known of what they meant.
+            on_kernel_change: KernelChange::ArmAnyway,
             ..Metadata::default()
         },
     };
     let mut record = Record::new(object.name().parse().unwrap(), spec, line, SystemTime::UNIX_EPOCH);
-    record.uid = ProbeUid(uid);
-    record.creator = format!("uri:{mark}");
-    let trouble =
-        Trouble { code: "CANNOT_DEFINE", reason: format!("{mark} reason"), hint: format!("{mark} hint") };
-    let probe = Probe::unresolved(record, ProbeKind::Entry, ProbeState::Failed(trouble));
-    let target =
-        Target { functions: vec![function.to_owned()], module: Some("vmlinux".to_owned()), whole: true };
-    let footprint = match object {
-        Object::Unknown => Footprint::default(),
-        _ => Footprint { target, reads: Reads::NONE.with(Read::Registers), ..Footprint::default() },
-    };
-    let schema = Some(Arc::clone(&events::source().origin.schema));
-    Probe { location: format!("{function}+0x0"), footprint, schema, ..probe }
+    record.creator = object.maker();
+    record.creator_names = vec![object.maker()];
+    record
 }

@@ -181,9 +181,7 @@ async fn a_definition_of_a_change_counts_as_a_check() {
         definition: Some("p vfs_read".to_owned()),
         ..Default::default()
     };
-    // It reaches the control thread, which this server does not have.
-    let first = probes.create_probe(request.clone()).await.unwrap_err();
-    assert_eq!(first.code(), Code::Unavailable, "{first:?}");
+    probes.create_probe(request.clone()).await.unwrap();
     for refused in [
         probes.create_probe(request).await.unwrap_err(),
         probes.update_probe(update.clone()).await.unwrap_err(),
@@ -192,5 +190,5 @@ async fn a_definition_of_a_change_counts_as_a_check() {
     }
     // Without a definition nothing is judged.
     let other = v1::UpdateProbeRequest { definition: None, enabled: Some(true), ..update };
-    assert_eq!(probes.update_probe(other).await.unwrap_err().code(), Code::Unavailable);
+    probes.update_probe(other).await.unwrap();
 }

@@ -36,7 +36,7 @@ fn texts(field: &str) -> &'static [&'static str] {
         "function" | "module" | "path" | "symbol" => {
             &["vfs_read", "do_sys_openat2", "vmlinux", "ext4", "file->f_flags"]
         }
-        "filter" => &["dfd == 3", "comm ~ 'x*' && dfd > 1", "((", "path == \"a\""],
+        "filter" => &["large == 3", "comm ~ 'x*' && large > 1", "((", "path == \"a\""],
         "label_selector" => &["team=storage", "tier in (a,b),!x", "a=("],
         "method" => &["CreateProbe", "GetHost", "NoSuch"],
         "roles" => ROLES,
