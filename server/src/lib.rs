@@ -10,18 +10,11 @@
 //! Events, from a raw page to a client, go through [`kprobed_trace`], and leave through `rpc` and
 //! `export`.
 //!
-//! A third path judges definitions for kernels that do not run:
-//!
-//! ```text
-//! package or image -> kprobed_host (image, facts) -> kprobed_verdict (checker) -> rpc (verdict)
-//!     -> offline (text, JSON)
-//! ```
-//!
 //! Files make requests as clients do: `declared` (directory, documents) → `rpc` (requests) →
 //! [`kprobed_control`].
 //!
 //! Owns what needs a daemon: the API (`rpc`) behind its front end (`front`), exporters and configuration. Imports
-//! point one way: `app`, `offline` → `front`, `declared` → `rpc` → `export` → `doctor` → `health`, `auditor` → `auth`.
+//! point one way: `app` → `front`, `declared` → `rpc` → `export` → `doctor` → `health`, `auditor` → `auth`.
 //! Below all of them, `sandbox` takes from the process what it does not need, and `turns` divides threads among peers.
 //! The single writer and its database are [`kprobed_control`]; parsing, judging and decoding are crates below, of
 //! plain functions without I/O.
@@ -35,7 +28,6 @@ pub mod doctor;
 pub mod export;
 pub mod front;
 pub mod health;
-pub mod offline;
 pub mod rpc;
 pub mod sandbox;
 pub mod shutdown;

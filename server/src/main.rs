@@ -12,10 +12,10 @@ use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::Parser;
 use kprobed::app::{App, Prepared, StartError, Watched};
 use kprobed::config::{CheckedConfig, Config, HostSize, SettingChange, after_reload};
-use kprobed::{front, offline, shutdown, telemetry};
+use kprobed::{front, shutdown, telemetry};
 use sd_notify::NotifyState;
 
 /// Owns the kprobes of this host: defines, checks, arms and removes them, and streams their events.
@@ -23,10 +23,8 @@ use sd_notify::NotifyState;
 /// Ends with 0 after an orderly stop, 1 if it cannot start or leave the kernel as it should be, and
 /// 2 if the configuration is wrong.
 #[derive(Debug, Parser)]
-#[command(version, about, args_conflicts_with_subcommands = true)]
+#[command(version, about)]
 struct Arguments {
-    #[command(subcommand)]
-    command: Option<Command>,
     /// Read this configuration file (TOML). Every setting has a default.
     #[arg(long, env = "KPROBED_CONFIG")]
     config: Option<PathBuf>,
@@ -34,69 +32,6 @@ struct Arguments {
     #[arg(long)]
     check_config: bool,
 }
-
-#[derive(Debug, Subcommand)]
-enum Command {
-    /// Judge definitions for kernels that do not run, from their packages or images.
-    Check(CheckArguments),
-}
-
-const AFTER_CHECK_HELP: &str = "\
-Needs no daemon, no root and no guest: symbols, types, blacklist, ftrace's call sites and code are all in the image. The verdict is that of \
-the kernel when it was booted, without modules, livepatches and probes.
-
-The definitions are taken to be made for the first kernel. On the others it is compared what they mean, as the daemon does when a host was booted \
-with another kernel: parameters, members of structures and code, with both sides, and the line that records the same where there is one.
-
-Exits with 0 if every kernel takes every definition and gives it the same meaning, with 1 if not (with --diff: if the kernels differ), and with 2 \
-if there is no verdict. Verdicts are:
-  accepted   the kernel takes the definition
-  changed    it does, and the definition means something else there: the daemon would hold it back
-  refused    it does not, for the reason given
-  uncertain  that depends on what boot makes of the code there, to fit the processor
-  unknown    the definition is about a module, and modules are not looked at
-
-Examples:
-  kprobed check --kernel linux-image-6.12.117+deb13-amd64.deb 'p:open do_sys_openat2 how->flags'
-  kprobed check --kernel /boot/vmlinuz-6.1.0-48-amd64 --kernel new/ -f probes.txt
-  kprobed check --diff /boot/vmlinuz-6.1.0-48-amd64 linux-image-6.12.117+deb13-amd64.deb -f /etc/kprobed/probes.d
-  kprobed check --kernel vmlinux -f probes.txt --output json | jq -r 'select(.verdict != \"accepted\").definition'";
-
-#[derive(Debug, Args)]
-#[command(after_help = AFTER_CHECK_HELP)]
-struct CheckArguments {
-    /// A Debian package, a directory with one kernel, a `vmlinuz` or a `vmlinux`. Several are
-    /// judged one by one, and compared with the first
-    #[arg(short, long, value_name = "PATH", required_unless_present = "diff")]
-    kernel: Vec<PathBuf>,
-    /// Show only the definitions for which two kernels differ
-    #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with = "kernel")]
-    diff: Vec<PathBuf>,
-    /// The definition, as one argument or several
-    #[arg(required_unless_present = "file", conflicts_with = "file")]
-    definition: Vec<String>,
-    /// Check every definition in this file, or in the files of this directory; `-` is standard
-    /// input. Files that end with .yaml, .yml or .json are documents, as `kprobectl apply` takes
-    /// them
-    #[arg(short, long, value_name = "PATH")]
-    file: Option<PathBuf>,
-    /// How to print
-    #[arg(short, long, value_enum, default_value_t = Output::Text)]
-    output: Output,
-}
-
-#[derive(Clone, Copy, Debug, ValueEnum)]
-enum Output {
-    /// For people.
-    Text,
-    /// One JSON object for each definition and kernel, one on each line.
-    Json,
-    /// One JUnit document, with a suite for each kernel.
-    Junit,
-}
-
-/// Exit code if no verdict is known.
-const NO_VERDICT: u8 = 2;
 
 /// The configuration is wrong: starting again does not help.
 const BAD_CONFIGURATION: u8 = 2;
@@ -106,9 +41,6 @@ const CONTROL_THREADS: usize = 4;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    if let Some(Command::Check(check_arguments)) = arguments.command {
-        return check(check_arguments);
-    }
     let host = match HostSize::here().map_err(StartError::Memory) {
         Ok(host) => host,
         Err(error) => return failed(&error, error.hint()),
@@ -133,28 +65,6 @@ fn main() -> ExitCode {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
         Err(error) => failed(&error, error.hint()),
-    }
-}
-
-fn check(arguments: CheckArguments) -> ExitCode {
-    let request = offline::Request {
-        only_differences: !arguments.diff.is_empty(),
-        kernels: if arguments.diff.is_empty() { arguments.kernel } else { arguments.diff },
-        definition: Some(arguments.definition.join(" ")).filter(|text| !text.is_empty()),
-        file: arguments.file,
-        format: match arguments.output {
-            Output::Text => offline::Format::Text,
-            Output::Json => offline::Format::Json,
-            Output::Junit => offline::Format::Junit,
-        },
-    };
-    match offline::run(&request, &mut io::stdout().lock()) {
-        Ok(true) => ExitCode::SUCCESS,
-        Ok(false) => ExitCode::FAILURE,
-        Err(error) => {
-            complain(&format_args!("error: {error}"), error.hint());
-            ExitCode::from(NO_VERDICT)
-        }
     }
 }
 

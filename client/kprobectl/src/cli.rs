@@ -108,7 +108,7 @@ commands! {
         Apply(apply::Arguments) => apply::run, Change;
         /// Show what `apply` would change
         Diff(diff::Arguments) => diff::run, Each;
-        /// Check whether the running kernel would accept a probe
+        /// Check whether a kernel would accept a probe
         Check(check::Arguments) => check::run, Each;
         /// Show the parameters, types and code of a function
         Describe(describe::Arguments) => describe::run, Each;
@@ -227,6 +227,7 @@ impl Command {
     pub(crate) fn reach(&self) -> Reach {
         match self {
             Self::Version(arguments) if arguments.client => Reach::Own,
+            Self::Check(arguments) if arguments.is_offline() => Reach::Own,
             Self::Audit(arguments) if arguments.is_endless() => Reach::One,
             Self::List(arguments) if arguments.is_endless() => Reach::One,
             Self::Get(arguments) if arguments.is_endless() => Reach::One,

@@ -5,7 +5,6 @@
 
 use std::borrow::Cow;
 use std::fmt;
-use std::ops::Range;
 use std::sync::Arc;
 
 use kprobed_proto::v1;
@@ -14,10 +13,11 @@ use tonic::Code;
 
 use kprobed_host::kernel::FactsError;
 use kprobed_host::tracefs::{ClaimError, DefineError, KernelMessage, TracefsError};
-use kprobed_lang::definition::{self, Diagnostic, RefusedBy, Severity};
+use kprobed_lang::definition::{self, Diagnostic, RefusedBy};
 use kprobed_lang::model::LabelError;
 use kprobed_trace::filter::FilterError;
 use kprobed_verdict::checker::{CheckError, Taken};
+use kprobed_verdict::message::{diagnostic, finding, of_refusal};
 use kprobed_verdict::validate::{Refusal, Rule};
 
 /// Why a request failed, for programs.
@@ -430,49 +430,6 @@ impl From<DefineError> for Error {
             None => refused,
         }
     }
-}
-
-/// A length or position as 32 bits. Never saturates: gRPC bounds the size of a message.
-pub fn length(value: usize) -> u32 {
-    u32::try_from(value).unwrap_or(u32::MAX)
-}
-
-/// An error in a text. It does not say who refuses the text.
-pub fn finding(code: &str, (message, hint): (&str, &str), span: Range<usize>) -> v1::Diagnostic {
-    v1::Diagnostic {
-        severity: v1::Severity::Error.into(),
-        code: code.to_owned(),
-        message: message.to_owned(),
-        hint: hint.to_owned(),
-        span_start: length(span.start),
-        span_end: length(span.end),
-        by: v1::RefusedBy::Unspecified.into(),
-    }
-}
-
-/// What is wrong, or doubtful, at a place of a definition.
-pub fn diagnostic(found: &Diagnostic) -> v1::Diagnostic {
-    let (severity, by) = match found.severity {
-        Severity::Error => (v1::Severity::Error, refused_by(found.by)),
-        Severity::Warning => (v1::Severity::Warning, v1::RefusedBy::Unspecified),
-    };
-    let texts = (found.message.as_str(), found.hint.as_deref().unwrap_or_default());
-    let (severity, by) = (severity.into(), by.into());
-    v1::Diagnostic { severity, by, ..finding(found.code.name(), texts, found.span.range()) }
-}
-
-/// Who refuses it.
-pub const fn refused_by(by: RefusedBy) -> v1::RefusedBy {
-    match by {
-        RefusedBy::Kernel => v1::RefusedBy::Kernel,
-        RefusedBy::Kprobed => v1::RefusedBy::Kprobed,
-    }
-}
-
-/// Why a place is refused.
-pub fn of_refusal(refusal: &Refusal) -> v1::Diagnostic {
-    let found = finding(refusal.rule.name(), (&refusal.message, &refusal.hint), refusal.span.range());
-    v1::Diagnostic { by: refused_by(refusal.refused_by()).into(), ..found }
 }
 
 /// The problem of a filter, with its text.

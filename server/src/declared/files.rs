@@ -41,7 +41,7 @@ pub(super) enum Look {
 
 /// Whether a file of that name counts: no hidden one, which tools write before they rename it, and
 /// no copy of an editor.
-pub(crate) fn counts(name: &str) -> bool {
+pub(super) fn counts(name: &str) -> bool {
     !name.starts_with('.') && ENDINGS.iter().any(|ending| name.ends_with(ending))
 }
 

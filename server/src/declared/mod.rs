@@ -10,5 +10,4 @@ mod keeper;
 mod plan;
 mod watch;
 
-pub(crate) use files::counts as is_document;
 pub use keeper::Keeper;

@@ -15,11 +15,12 @@ use prost::Message as _;
 use tonic::{Status, Streaming};
 
 use super::status;
-use super::verdict::{Detail, Viewer, answer};
+use super::verdict::{Viewer, answer};
 use crate::auth::Pace;
 use kprobed_control::error::Error;
 use kprobed_lang::definition::{CutDefinition, Cutter};
 use kprobed_verdict::checker::{Checker, DefinitionText};
+use kprobed_verdict::message::Detail;
 
 /// The responses to a stream of checks.
 pub(super) type CheckStream = Pin<Box<dyn Stream<Item = Result<v1::CheckProbesResponse, Status>> + Send>>;

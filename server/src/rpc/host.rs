@@ -21,7 +21,7 @@ use crate::health::{LabelsFile, Storage, certificate_check, failed, files_check,
 use crate::turns;
 use kprobed_control::ProbeStates;
 use kprobed_control::auth::Rights;
-use kprobed_control::error::{self, Error, Reason};
+use kprobed_control::error::{Error, Reason};
 use kprobed_control::{Sight, place};
 use kprobed_host::kernel::{
     BuildIds, ClockMapping, HostIdentity, TRACE_CLOCK, processor_time, trace_clock_ns,
@@ -30,6 +30,7 @@ use kprobed_host::ring::PageLayout;
 use kprobed_host::tracefs::Instance;
 use kprobed_lang::definition::Features;
 use kprobed_verdict::checker::Checker;
+use kprobed_verdict::message::length;
 
 /// How long the checks wait for the control thread: one that hangs is what they are asked about.
 const CONTROL_PATIENCE: Duration = Duration::from_secs(5);
@@ -89,7 +90,7 @@ impl HostServer {
             kernel_version: info.host.kernel_version.clone(),
             machine: info.host.machine.clone(),
             boot_id: info.host.boot_id.clone(),
-            cpus: error::length(info.cpus),
+            cpus: length(info.cpus),
             daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
             daemon_start_time: Some(messages::timestamp(info.start)),
             tracefs: info.tracefs.display().to_string(),
@@ -129,7 +130,7 @@ impl HostServer {
             |instance: &Instance| Ok((instance.buffer_kib()?, instance.header_page(&self.doctor.tracefs)?));
         let (buffer_kib, header_page) = self.doctor.instance.look(read).map_err(|error| error.to_string())?;
         let layout = PageLayout::parse(&header_page).map_err(|error| error.to_string())?;
-        Ok((buffer_kib, error::length(layout.sub_buffer_bytes())))
+        Ok((buffer_kib, length(layout.sub_buffer_bytes())))
     }
 }
 

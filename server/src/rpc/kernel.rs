@@ -9,14 +9,15 @@ use kprobed_proto::v1::kernel_service_server::KernelService;
 use tonic::{Request, Response, Status};
 
 use super::access::{self, caller};
-use super::{hidden, messages, status, types};
+use super::{hidden, status, types};
 use kprobed_control::auth::Rights;
-use kprobed_control::error::{self, Error, Reason};
+use kprobed_control::error::{Error, Reason};
 use kprobed_control::{Probe, Registry, Sight};
 use kprobed_host::kernel::{KernelFacts, nearest_name};
 use kprobed_lang::definition::Place;
 use kprobed_lang::model::Glob;
 use kprobed_verdict::checker::Checker;
+use kprobed_verdict::message::{self, length};
 use kprobed_verdict::validate::functions::{self, Function, FunctionQuery, Meant};
 use kprobed_verdict::validate::{self, JudgedInstruction};
 
@@ -228,7 +229,7 @@ impl OurProbes {
             probeable: refusal.is_none(),
             rule: refusal.map_or("", |refusal| refusal.rule.name()).to_owned(),
             refusal: refusal.map(|refusal| refusal.message.clone()).unwrap_or_default(),
-            arming: verdict.map_or(v1::Arming::Unspecified, messages::arming).into(),
+            arming: verdict.map_or(v1::Arming::Unspecified, message::arming).into(),
             // The code is shown as it is without probes. A probe that the caller may not know of can be among
             // those that are registered.
             probed: probed && (self.are_all || !probes.is_empty()),
@@ -244,7 +245,7 @@ fn message(function: Function) -> v1::Function {
         size_bytes: function.size_bytes,
         traceable: function.traceable,
         blacklisted: function.blacklisted,
-        same_name: error::length(function.same_name),
+        same_name: length(function.same_name),
         place: function.place.unwrap_or_default(),
     }
 }

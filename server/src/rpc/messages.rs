@@ -8,17 +8,15 @@ use kprobed_proto::v1;
 use prost_types::Timestamp;
 
 use crate::health::DeclarationProblem;
-use kprobed_control::error::{Error, diagnostic, length};
+use kprobed_control::error::Error;
 use kprobed_control::store::ProbeSpec;
 use kprobed_control::{CountedHits, PlannedStep, Probe, ProbeState, Trouble};
 use kprobed_host::kernel::{ClockMapping, trace_clock_ns};
-use kprobed_lang::definition::{Dialect, ProbeKind};
+use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{HitProfile, KernelChange, Lease, StateRecord};
 use kprobed_trace::pipeline::Span;
 use kprobed_trace::wire::schema_message;
-use kprobed_verdict::checker::MeaningChange;
-use kprobed_verdict::meaning::{Build, Difference};
-use kprobed_verdict::validate::Arming;
+use kprobed_verdict::message::{diagnostic, length, meaning_change};
 
 /// A time.
 pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
@@ -87,28 +85,6 @@ pub(crate) fn probe(probe: &Probe) -> v1::Probe {
     }
 }
 
-fn meaning_change(change: &MeaningChange) -> v1::MeaningChange {
-    let build = |build: &Build| v1::KernelBuild {
-        name: build.name.clone(),
-        build_id: build.id.clone().unwrap_or_default(),
-    };
-    let difference = |found: &Difference| v1::MeaningDifference {
-        code: found.kind.code().to_owned(),
-        argument: found.argument.clone(),
-        message: found.message.clone(),
-        before: found.before.clone(),
-        after: found.after.clone(),
-    };
-    v1::MeaningChange {
-        made_for: change.before.as_ref().map(build),
-        module_made_for: change.module_before.as_ref().map(build),
-        running: Some(build(&change.now)),
-        module_running: change.module_now.as_ref().map(build),
-        differences: change.differences.iter().map(difference).collect(),
-        offered_definition: change.offered.clone().unwrap_or_default(),
-    }
-}
-
 /// How often a probe was hit.
 pub(crate) fn profile(profile: &HitProfile) -> v1::HitProfile {
     v1::HitProfile {
@@ -169,22 +145,6 @@ pub(super) fn known<T, E>(value: Result<T, E>, field: &'static str) -> Result<T,
 /// A duration as a message. Absent if it cannot be represented.
 pub(super) fn duration(duration: Duration) -> Option<prost_types::Duration> {
     prost_types::Duration::try_from(duration).ok()
-}
-
-pub(super) fn arming(arming: Arming) -> v1::Arming {
-    match arming {
-        Arming::Ftrace => v1::Arming::Ftrace,
-        Arming::Breakpoint => v1::Arming::Breakpoint,
-        Arming::Optimised => v1::Arming::Optimised,
-    }
-}
-
-pub(super) fn dialect(dialect: Dialect) -> v1::Dialect {
-    match dialect {
-        Dialect::Kernel => v1::Dialect::Kernel,
-        Dialect::Legacy => v1::Dialect::Dialect2009,
-        Dialect::Prototype => v1::Dialect::Prototype,
-    }
 }
 
 /// The steps that would be taken.

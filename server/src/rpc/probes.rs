@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status, Streaming};
 use super::access;
 use super::checks::{self, CheckStream};
 use super::events::Responses;
-use super::verdict::{Detail, Viewer, answer, checked_cost, hit_cost};
+use super::verdict::{Viewer, answer, checked_cost, hit_cost};
 use super::{changes, labels, messages, spec, status, watch};
 use crate::auth::Pace;
 use crate::health::Declarations;
@@ -30,6 +30,7 @@ use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Glob, ProbeName, ProbeUid};
 use kprobed_trace::wire::schema_message;
 use kprobed_verdict::checker::{Checker, DefinitionText};
+use kprobed_verdict::message::Detail;
 
 /// The service.
 #[derive(Debug)]

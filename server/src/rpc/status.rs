@@ -18,7 +18,8 @@ use tonic::codegen::http::{HeaderMap, HeaderValue};
 use tonic::{Code, Status};
 use tonic_types::pb;
 
-use kprobed_control::error::{Error, Reason, length};
+use kprobed_control::error::{Error, Reason};
+use kprobed_verdict::message::length;
 
 /// The status of an error.
 #[expect(clippy::disallowed_methods, reason = "the only place that makes them")]

@@ -3,8 +3,9 @@
 use kprobed_proto::v1;
 use tonic::Code;
 
-use kprobed_control::error::{self, Error, Reason};
+use kprobed_control::error::{Error, Reason};
 use kprobed_host::kernel::KernelFacts;
+use kprobed_verdict::message::{diagnostic, length};
 use kprobed_verdict::validate::typed::{
     DescribeError, DescribedMember, DescribedParameter, FunctionDescription, MembersDescription,
     describe_function, describe_members,
@@ -24,7 +25,7 @@ pub(super) fn describe(
         };
         Error::new(Reason { name: found.code.name(), code }, &found.message)
             .field(field)
-            .diagnostics(text, vec![error::diagnostic(found)])
+            .diagnostics(text, vec![diagnostic(found)])
     };
     let found = describe_function(name, module, facts).map_err(failed)?;
     let structure = if path.is_empty() {
@@ -47,7 +48,7 @@ fn function(function: FunctionDescription) -> v1::FunctionDescription {
         return_fetch_type: function.result_type.unwrap_or_default(),
         parameters: function.parameters.into_iter().map(parameter).collect(),
         other_prototypes: function.others,
-        same_name: error::length(function.same_name),
+        same_name: length(function.same_name),
     }
 }
 

@@ -1,33 +1,21 @@
-//! Conversion of verdicts to messages.
+//! Verdicts as the caller may be told them, for one check and for many.
 //!
-//! Owns what an answer contains, for one check and for many. Never judges: the checker does.
+//! Never judges: the checker does. What an answer contains is [`kprobed_verdict::message`]'s.
 
 use std::sync::Arc;
 
 use kprobed_proto::v1;
 use nix::errno::Errno;
 
-use super::{hidden, meaning, messages, spec};
-use kprobed_control::error;
+use super::{hidden, meaning, spec};
 use kprobed_control::{CostTable, Registry, Sight, livepatch_warning};
 use kprobed_host::kernel::RecentFacts;
 use kprobed_lang::definition::short::Expansion;
-use kprobed_lang::definition::{
-    Code, Definition, DeleteDefinition, Diagnostic, Place, ProbeDefinition, ProbeKind, RefusedBy, Span,
-};
+use kprobed_lang::definition::{Code, Definition, Place, ProbeDefinition, ProbeKind, RefusedBy, Span};
 use kprobed_lang::model::ProbeName;
-use kprobed_verdict::checker::{Against, CheckError, CheckOutcome, Checker, DefinitionText, Preview};
-use kprobed_verdict::validate::{Arming, Nearest, ShownInstruction};
-
-/// How much an answer contains.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Detail {
-    /// The verdict, and where a probe would work instead if its place is refused.
-    Brief,
-    /// With the definition as fields, the instructions around the place, and the nearest places
-    /// that work even for a probe that is accepted.
-    Listing,
-}
+use kprobed_verdict::checker::{CheckError, CheckOutcome, Checker, DefinitionText};
+use kprobed_verdict::message::{self, Detail, finding};
+use kprobed_verdict::validate::Arming;
 
 /// What a client may be told besides the verdict.
 #[derive(Clone, Debug)]
@@ -80,16 +68,16 @@ fn verdict(
                 },
                 None => outcome,
             };
-            let mut answer = judged(checker, &outcome, detail, Some(viewer));
+            let mut answer = judged(checker, &outcome, detail, viewer);
             let is_said = outcome.definition.warnings.iter().any(|known| known.code == Code::ModuleAbsent);
             let waiting = outcome.waiting().filter(|_| !is_said && answer.verdict() == v1::Verdict::Accepted);
-            answer.diagnostics.extend(waiting.as_ref().map(error::diagnostic));
+            answer.diagnostics.extend(waiting.as_ref().map(message::diagnostic));
             if !viewer.addresses {
                 hidden::listing(&mut answer.listing);
             }
             Ok(answer)
         }
-        Err(error) => unjudged(checker, text, error, Some(viewer)),
+        Err(error) => unjudged(checker, text, error, viewer),
     }
 }
 
@@ -121,178 +109,58 @@ pub(super) fn checked_cost(table: &CostTable, checked: &v1::CheckProbeResponse) 
 ///
 /// # Errors
 /// The given one, unless it is about the text.
-pub(crate) fn unjudged(
+fn unjudged(
     checker: &Checker,
-    text: &Arc<DefinitionText>,
+    text: &DefinitionText,
     error: CheckError,
-    viewer: Option<&Viewer>,
+    viewer: &Viewer,
 ) -> Result<v1::CheckProbeResponse, CheckError> {
     let CheckError::Definition { diagnostics, .. } = error else { return Err(error) };
-    match checker.definition(text) {
-        Ok(Definition::Delete(delete)) => deletion(checker, text.as_str(), &delete, viewer),
-        _ => Ok(unreadable(&diagnostics)),
-    }
+    let Ok(Definition::Delete(delete)) = checker.definition(text) else {
+        return Ok(message::unreadable(&diagnostics));
+    };
+    let deleted = checker.deleted_by(text.as_str(), &delete);
+    message::deletion(text.as_str(), viewer.sight.told_of_deletion(&viewer.registry, &delete, deleted))
 }
 
-/// The answer for a definition that was judged; without a viewer, for one who may see everything.
-pub(crate) fn judged(
+/// The answer for a definition that was judged.
+fn judged(
     checker: &Checker,
     outcome: &CheckOutcome,
     detail: Detail,
-    viewer: Option<&Viewer>,
+    viewer: &Viewer,
 ) -> v1::CheckProbeResponse {
-    let taken = checker.taken(outcome).map(|taken| match viewer {
-        Some(viewer) => viewer.sight.told(&viewer.registry, taken),
-        None => taken,
-    });
-    let against = outcome.against(taken.as_ref());
-    let (nearest, listing) = match (detail, against) {
-        (Detail::Listing, _) => {
-            let around = outcome.surroundings();
-            (around.nearest, around.listing)
+    let taken = checker.taken(outcome).map(|taken| viewer.sight.told(&viewer.registry, taken));
+    let livepatched = livepatch_warning(outcome, &checker.livepatches());
+    let mut response = message::judged(checker, outcome, detail, taken.as_ref(), livepatched.as_ref());
+    if detail == Detail::Listing {
+        let is_accepted = response.verdict() == v1::Verdict::Accepted;
+        if is_accepted && !outcome.definition.is_of_host_event() {
+            response.meaning = meaning::checked(&outcome.meaning());
         }
-        (Detail::Brief, Some(Against::Place(_))) => (outcome.nearest(), Vec::new()),
-        (Detail::Brief, _) => (Nearest::default(), Vec::new()),
-    };
-    let arming = match detail {
-        _ if against.is_some() => None,
-        Detail::Listing => outcome.predicted_arming(),
-        Detail::Brief => outcome.report.arming,
-    };
-    let mut response = match against {
-        Some(Against::Place(refusal)) => {
-            let found = refusal.clone().or_hint(|| nearest.hint());
-            v1::CheckProbeResponse {
-                diagnostics: vec![error::of_refusal(&found)],
-                kernel_reason: refusal.kernel_code().to_owned(),
-                ..refused(refusal.errno as i32, refusal.rule.name(), refusal.refused_by())
-            }
+        if outcome.unread.is_empty() {
+            response.spec = Some(spec::write(&outcome.definition));
         }
-        Some(Against::Text(problem)) => unreadable(std::slice::from_ref(problem)),
-        Some(Against::Name(taken)) => unreadable(std::slice::from_ref(&taken.problem)),
-        None => v1::CheckProbeResponse { verdict: v1::Verdict::Accepted.into(), ..Default::default() },
-    };
-    let is_accepted = against.is_none();
-    if is_accepted && detail == Detail::Listing && !outcome.definition.is_of_host_event() {
-        response.meaning = meaning::checked(&outcome.meaning());
     }
-    let livepatched = is_accepted.then(|| livepatch_warning(outcome, &checker.livepatches())).flatten();
-    let CheckOutcome { definition, dialect, report, unread, .. } = outcome;
-    if unread.is_empty() {
-        response.diagnostics.extend(definition.warnings.iter().chain(&livepatched).map(error::diagnostic));
-        let Preview { name, canonical, kernel_definition } = checker.preview(definition);
-        if detail == Detail::Listing {
-            response.spec = Some(spec::write(definition));
-        }
-        response.name = name;
-        response.canonical = canonical;
-        response.kernel_definition = kernel_definition;
-        response.dialect = messages::dialect(*dialect).into();
-    }
-    response.diagnostics.extend(unread.iter().map(error::diagnostic));
-    response.location = report.told_location();
-    response.arming = arming.map_or(v1::Arming::Unspecified, messages::arming).into();
-    response.listing = listing.into_iter().map(instruction).collect();
-    response.nearest_before = nearest.before;
-    response.nearest_after = nearest.after;
     response
 }
 
 /// The answer about a place that is an address, for a client that may not see addresses.
 fn address_not_allowed(definition: &ProbeDefinition) -> v1::CheckProbeResponse {
-    let message = "a place that is an address needs a role that may see addresses".to_owned();
-    let hint = "name the function, or ask for a rule with `addresses` in `reads`".to_owned();
-    against_rule((Errno::EPERM, "ADDRESS_NOT_ALLOWED"), definition.place.span(), message, hint)
+    let message = "a place that is an address needs a role that may see addresses";
+    let hint = "name the function, or ask for a rule with `addresses` in `reads`";
+    against_rule((Errno::EPERM, "ADDRESS_NOT_ALLOWED"), definition.place.span(), (message, hint))
 }
 
 /// The answer about a definition of another probe than the one that is meant.
 fn of_another(found: &str, name: &ProbeName, span: Span) -> v1::CheckProbeResponse {
     let message = format!("the definition is of `{found}`, and the probe is `{name}`");
     let hint = format!("write `{name}` in it, or leave the name out");
-    against_rule((Errno::EINVAL, "OTHER_NAME"), span, message, hint)
+    against_rule((Errno::EINVAL, "OTHER_NAME"), span, (&message, &hint))
 }
 
 /// The answer about a definition that a rule of the daemon refuses.
-fn against_rule(
-    (errno, code): (Errno, &str),
-    span: Span,
-    message: String,
-    hint: String,
-) -> v1::CheckProbeResponse {
-    let found = v1::Diagnostic {
-        severity: v1::Severity::Error.into(),
-        code: code.to_owned(),
-        message,
-        hint,
-        span_start: error::length(span.start),
-        span_end: error::length(span.end),
-        ..Default::default()
-    };
-    v1::CheckProbeResponse { diagnostics: vec![found], ..refused(errno as i32, code, RefusedBy::Kprobed) }
-}
-
-/// The verdict on a text that is refused for these reasons.
-fn unreadable(diagnostics: &[Diagnostic]) -> v1::CheckProbeResponse {
-    let Some(first) = diagnostics.first() else {
-        return refused(Errno::EINVAL as i32, "", RefusedBy::Kprobed);
-    };
-    v1::CheckProbeResponse {
-        diagnostics: diagnostics.iter().map(error::diagnostic).collect(),
-        kernel_reason: first.code.name().to_owned(),
-        ..refused(first.errno, first.code.name(), first.by)
-    }
-}
-
-/// The verdict on a line that deletes.
-fn deletion(
-    checker: &Checker,
-    text: &str,
-    delete: &DeleteDefinition,
-    viewer: Option<&Viewer>,
-) -> Result<v1::CheckProbeResponse, CheckError> {
-    let canonical = text.split('#').next().unwrap_or_default().trim().to_owned();
-    let dialect = v1::Dialect::Kernel.into();
-    let deleted = checker.deleted_by(text, delete);
-    let deleted = match viewer {
-        Some(viewer) => viewer.sight.told_of_deletion(&viewer.registry, delete, deleted),
-        None => deleted,
-    };
-    match deleted {
-        Ok(_names) => {
-            let warning = v1::Diagnostic {
-                severity: v1::Severity::Warning.into(),
-                code: "NOTHING_TO_CHECK".to_owned(),
-                message: "this line deletes: there is nothing to check".to_owned(),
-                span_end: error::length(text.len()),
-                ..Default::default()
-            };
-            let (verdict, diagnostics) = (v1::Verdict::Accepted.into(), vec![warning]);
-            Ok(v1::CheckProbeResponse { verdict, diagnostics, dialect, canonical, ..Default::default() })
-        }
-        Err(CheckError::Definition { diagnostics, .. }) => {
-            Ok(v1::CheckProbeResponse { dialect, canonical, ..unreadable(&diagnostics) })
-        }
-        Err(error) => Err(error),
-    }
-}
-
-fn refused(errno: i32, rule: &str, by: RefusedBy) -> v1::CheckProbeResponse {
-    v1::CheckProbeResponse {
-        verdict: v1::Verdict::Refused.into(),
-        errno: errno.unsigned_abs(),
-        errno_name: format!("{:?}", Errno::from_raw(errno)),
-        rule: rule.to_owned(),
-        by: error::refused_by(by).into(),
-        ..Default::default()
-    }
-}
-
-fn instruction(shown: ShownInstruction) -> v1::Instruction {
-    v1::Instruction {
-        offset: shown.instruction.offset,
-        code: shown.instruction.bytes,
-        text: shown.instruction.text,
-        probeable: shown.refusal.is_none(),
-        refusal: shown.refusal.unwrap_or_default(),
-    }
+fn against_rule((errno, code): (Errno, &str), span: Span, texts: (&str, &str)) -> v1::CheckProbeResponse {
+    let found = finding(code, texts, span.range());
+    v1::CheckProbeResponse { diagnostics: vec![found], ..message::refused(errno, code, RefusedBy::Kprobed) }
 }

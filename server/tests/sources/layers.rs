@@ -26,7 +26,10 @@ const CRATES: &[Crate] = &[
             &["tests"],
         ],
     },
-    Crate { sources: "verdict/src", layers: &[&["validate"], &["meaning"], &["checker"]] },
+    Crate {
+        sources: "verdict/src",
+        layers: &[&["validate"], &["meaning"], &["checker"], &["message"], &["offline"]],
+    },
     Crate {
         sources: "trace/src",
         layers: &[&["decode", "spool"], &["wire", "filter"], &["pipeline"], &["history"], &["feed"]],
@@ -42,7 +45,7 @@ const CRATES: &[Crate] = &[
             &["export"],
             &["rpc"],
             &["front", "declared"],
-            &["app", "offline"],
+            &["app"],
         ],
     },
     Crate {

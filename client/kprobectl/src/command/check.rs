@@ -1,8 +1,8 @@
-//! `kprobectl check`: the verdict of the running kernel on definitions.
+//! `kprobectl check`: the verdict of a kernel on definitions.
 
 use std::time::{Duration, SystemTime};
 
-use clap::Args;
+use clap::{ArgGroup, Args};
 use kprobed_client::api::{
     CheckedDefinition, CreateProbeRequest, DeleteProbeRequest, HitProfile, Lease, ProbeState, Verdict,
 };
@@ -13,6 +13,7 @@ use kprobed_lines::Definition;
 use super::by_source;
 use super::connection::connect;
 use super::definitions::{call, remarks};
+use super::image::{self, Images};
 use super::input::{DefinitionFile, definition};
 use super::observe::NO_EVENT;
 use super::{Exit, Failure};
@@ -59,6 +60,19 @@ what it records: if a register or an offset is another parameter or member, it s
 the recorded values side by side (with -o json: a record `contrast`). That is a warning; with --strict \
 the exit code is 1 as well. `apply --dry-run` compares in the same way.
 
+With --kernel or --diff no daemon is asked: symbols, types, blacklist, ftrace's call sites and code are all in the \
+image. The verdict is that of the kernel when it was booted, without modules, livepatches and probes. The definitions \
+are taken to be made for the first kernel; for the others the command compares what they mean, as the daemon does \
+when a host was booted with another kernel. Exits with 0 if every kernel takes every definition and gives it the same \
+meaning, with 1 if not (with --diff: if the kernels differ). Verdicts are:
+  accepted   the kernel takes the definition
+  changed    it does, and the definition means something else there: the daemon would hold it back
+  refused    it does not, for the reason given
+  uncertain  that depends on what boot makes of the code there, to fit the processor
+  unknown    the definition is about a module, and modules are not looked at
+With -o json there is an object for each definition and kernel, one on each line: `kernel`, `definition`, `verdict`, the \
+message CheckProbeResponse as `check`, the message MeaningChange as `change`, and `file` and `line`.
+
 Examples:
   kprobectl check openat
   kprobectl check 'vfs_*'
@@ -70,7 +84,9 @@ Examples:
   kprobectl check --trial 'p:read vfs_read'
   kprobectl check -f probes.txt
   generate-probes | kprobectl check -f - -o json | jq -r 'select(.check.errno != 0).definition'
-  kprobectl check 'p:unlink vfs_unlink dir=%si' --hosts all --strict";
+  kprobectl check 'p:unlink vfs_unlink dir=%si' --hosts all --strict
+  kprobectl check --kernel linux-image-6.12.117+deb13-amd64.deb 'p:open do_sys_openat2 how->flags'
+  kprobectl check --diff /boot/vmlinuz-6.1.0-48-amd64 new/ -f /etc/kprobed/probes.d --junit report.xml";
 
 /// How long the hits of a trial are counted.
 const TRIAL: Duration = Duration::from_millis(100);
@@ -80,12 +96,12 @@ const TRIAL_LEASE: Duration = Duration::from_secs(10);
 
 /// Arguments of `check`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = AFTER_HELP, group = ArgGroup::new("images").args(["kernel", "diff"]))]
 pub(crate) struct Arguments {
     /// The definition, as one argument or several; `-` reads it from standard input
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     definition: Vec<String>,
-    /// Check every definition in this file; `-` is standard input
+    /// Check every definition in this file; `-` is standard input. With --kernel also documents, or a directory of them
     #[arg(short, long, value_name = "FILE")]
     file: Option<DefinitionFile>,
     /// With several hosts: also exit with 1 if all hosts accept a definition but would record different things
@@ -97,9 +113,16 @@ pub(crate) struct Arguments {
     /// If it is accepted: make the probe for 100 ms, count its hits, and show what it would cost
     #[arg(long, conflicts_with_all = ["file", "strict"])]
     trial: bool,
+    #[command(flatten)]
+    images: Images,
 }
 
 impl Arguments {
+    /// Whether it is about kernels that need not run: no daemon is asked.
+    pub(crate) fn is_offline(&self) -> bool {
+        self.images.are_given()
+    }
+
     /// Reads the whole file, which several hosts share.
     pub(crate) async fn read_file(&mut self) -> Result<(), Failure> {
         match &mut self.file {
@@ -110,6 +133,9 @@ impl Arguments {
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
+    if arguments.is_offline() {
+        return image::run(arguments.images, &arguments.definition, arguments.file.as_ref(), output).await;
+    }
     if let Some(file) = &arguments.file {
         return run_file(global, file, output).await;
     }

@@ -34,6 +34,15 @@ impl Declared {
 /// Ends of the names of files that a directory is searched for.
 const ENDINGS: [&str; 3] = ["yaml", "yml", "json"];
 
+/// Whether a path stands for documents: a directory, or a file with such a name.
+pub(super) fn are_in(path: &Path) -> bool {
+    path.is_dir() || is_named_so(path)
+}
+
+fn is_named_so(path: &Path) -> bool {
+    path.extension().and_then(|ending| ending.to_str()).is_some_and(|ending| ENDINGS.contains(&ending))
+}
+
 /// Reads all documents.
 ///
 /// # Errors
@@ -109,16 +118,12 @@ fn collect(path: &Path, recursive: bool, files: &mut Vec<PathBuf>) -> Result<(),
     found.sort();
     for inner in found {
         let is_hidden = inner.file_name().is_none_or(|name| name.as_encoded_bytes().starts_with(b"."));
-        let is_document = inner
-            .extension()
-            .and_then(|ending| ending.to_str())
-            .is_some_and(|ending| ENDINGS.contains(&ending));
         // A link to a directory could lead back here.
         if inner.is_dir() && !inner.is_symlink() {
             if recursive && !is_hidden {
                 collect(&inner, recursive, files)?;
             }
-        } else if is_document && !is_hidden && !inner.is_dir() {
+        } else if is_named_so(&inner) && !is_hidden && !inner.is_dir() {
             files.push(inner);
         }
     }

@@ -98,6 +98,11 @@ impl From<OsString> for DefinitionFile {
 }
 
 impl DefinitionFile {
+    /// Where it is; `-` is standard input.
+    pub(super) fn path(&self) -> &Path {
+        &self.path
+    }
+
     /// Reads the whole file, so that several hosts get the same text.
     pub(super) async fn read(&mut self) -> Result<(), Failure> {
         self.text = Some(content(&self.path).await?.into_bytes().into());

@@ -37,7 +37,7 @@ the sources, for texts and patterns. With --debug the command works without a da
 --make-index makes a small file of a large one: all that commands need, in a tenth of the size. Without --to it is \
 kept for this user; otherwise it can be copied to others, and given as --debug.
 
--D prints the lines for the kernel and defines nothing, as `perf probe -D` does: `kprobed check` reads them.
+-D prints the lines for the kernel and defines nothing, as `perf probe -D` does: `kprobectl check --kernel` reads them.
 
 Examples:
   kprobectl lines vfs_read

@@ -46,6 +46,7 @@ mod definitions;
 mod document_changes;
 mod documents;
 mod failure;
+mod image;
 mod input;
 mod label_arguments;
 mod open_file_limit;

@@ -13,7 +13,7 @@ use super::data::{arming, hex};
 use super::diagnostic;
 use super::style::{Style, Tone};
 
-fn verdict(answer: &CheckProbeResponse) -> &'static str {
+fn word(answer: &CheckProbeResponse) -> &'static str {
     match answer.verdict() {
         Verdict::Accepted => "accepted",
         Verdict::Refused => "refused",
@@ -46,14 +46,14 @@ impl Output {
         if self.is_structured() {
             return self.structured_stream(&json(checked)?).map(drop);
         }
-        let mut text = format!("{}: {}", checked.line, head(answer, self.style));
+        let mut text = format!("{}: {}", checked.line, head(answer, word(answer), self.style));
         text.push_str(&diagnostic::render(&checked.definition, &answer.diagnostics, self.style));
         self.text(&text)
     }
 }
 
 fn render(definition: &str, answer: &CheckProbeResponse, style: Style) -> String {
-    let mut text = head(answer, style);
+    let mut text = head(answer, word(answer), style);
     if let Some(cost) = &answer.hit_cost {
         let armed = arming(answer.arming()).map_or_else(String::new, |way| format!(", armed by {way}"));
         writeln!(text, "a hit takes {}{armed}", cost::hit(cost)).ok();
@@ -74,9 +74,10 @@ fn render(definition: &str, answer: &CheckProbeResponse, style: Style) -> String
     text
 }
 
-fn head(answer: &CheckProbeResponse, style: Style) -> String {
-    let tone = if answer.verdict() == Verdict::Accepted { Tone::Good } else { Tone::Bad };
-    let mut head = style.paint(tone, verdict(answer));
+/// The first line of a verdict, which comes to this word.
+pub(super) fn head(answer: &CheckProbeResponse, word: &str, style: Style) -> String {
+    let tone = if word == "accepted" { Tone::Good } else { Tone::Bad };
+    let mut head = style.paint(tone, word);
     if answer.by() == RefusedBy::Kprobed {
         head.push_str(" by kprobed");
     }
@@ -94,7 +95,7 @@ fn head(answer: &CheckProbeResponse, style: Style) -> String {
 
 /// The instructions, with `>` at the one that was requested, or around the byte that was, and `*`
 /// at the nearest that work.
-fn push_listing(text: &mut String, answer: &CheckProbeResponse, style: Style) {
+pub(super) fn push_listing(text: &mut String, answer: &CheckProbeResponse, style: Style) {
     let asked = asked_offset(&answer.location);
     let offset_width = answer.listing.iter().map(|one| one.offset.to_string().len()).max().unwrap_or(0);
     let code_width = answer.listing.iter().map(|one| one.code.len() * 3).max().unwrap_or(0);

@@ -21,7 +21,7 @@ pub(super) fn render(change: &MeaningChange, columns: usize) -> String {
         format!("{word} {kernel}{id}")
     };
     let left = heading("MADE FOR", change.made_for.as_ref(), change.module_made_for.as_ref());
-    let right = heading("RUNNING", change.running.as_ref(), change.module_running.as_ref());
+    let right = heading("ON", change.running.as_ref(), change.module_running.as_ref());
     let mut text = String::new();
     let mut shown = None;
     for MeaningDifference { message, before, after, .. } in &change.differences {
@@ -34,7 +34,8 @@ pub(super) fn render(change: &MeaningChange, columns: usize) -> String {
         push_sides(&mut text, (&left, before), (&right, after), columns);
     }
     if !change.offered_definition.is_empty() {
-        writeln!(text, "\nthe line for the running kernel:\n  {}", one_line(&change.offered_definition)).ok();
+        let kernel = change.running.as_ref().map_or("this kernel", |kernel| kernel.name.as_str());
+        writeln!(text, "\nthe line for {kernel}:\n  {}", one_line(&change.offered_definition)).ok();
     }
     text
 }
@@ -88,12 +89,12 @@ mod tests {
     fn both_sides_are_beside_each_other_where_that_fits() {
         let expected = "
 `+64(%di)` read `f_flags` and reads `f_pos` now
-  MADE FOR 6.1   RUNNING 6.12
+  MADE FOR 6.1   ON 6.12
   struct file    struct file
   +64  f_flags   +64  f_pos
                  +72  f_ra
 
-the line for the running kernel:
+the line for 6.12:
   p:kprobes/a f flags=+72(%di)
 ";
         assert_eq!(render(&change(), 80), expected);
@@ -106,7 +107,7 @@ the line for the running kernel:
   MADE FOR 6.1
     struct file
     +64  f_flags
-  RUNNING 6.12
+  ON 6.12
     struct file
     +64  f_pos
     +72  f_ra

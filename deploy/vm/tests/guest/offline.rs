@@ -8,17 +8,17 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use kprobed::offline::{Format, OfflineKernel, Outcome, Request, run};
 use kprobed_client::api::Verdict;
 use kprobed_host::kernel::KernelImage;
+use kprobed_verdict::offline::{OfflineKernel, Outcome};
 use kprobed_vm::kernels::Kernel;
 use kprobed_vm::progress;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::{DaemonGuest, Said, TRACEFS, kprobectl};
 use crate::differential::{Random, daemon_answers};
 use crate::effort;
 use crate::fixture::Fixture;
@@ -86,14 +86,14 @@ fn unpacked(kernel: &Kernel) -> Result<PathBuf> {
     Ok(root.context("the kernel is not where its packages were unpacked")?.to_owned())
 }
 
-/// Whether all is good, and what is printed.
-fn print(request: &Request) -> Result<(bool, String)> {
-    let mut printed = Vec::new();
-    let all_good = run(request, &mut printed)?;
-    Ok((all_good, String::from_utf8(printed)?))
+/// What `kprobectl check` says to these arguments, in a directory with the files. No daemon is asked.
+fn check(directory: &Path, arguments: &str) -> Result<Said> {
+    let said = Said::new(&kprobectl(directory, &format!("check {arguments}"))?.output()?)?;
+    ensure!(said.stderr.is_empty(), "{arguments}: {said:?}");
+    Ok(said)
 }
 
-/// What `kprobed check --diff` says of a directory of documents, for this kernel and another one.
+/// What `kprobectl check --diff` says of a directory of documents, for this kernel and another one.
 fn kernels_are_compared(fixture: &Fixture) -> Result<()> {
     // Nothing of these probes differs between 5.10 and 6.1.
     if fixture.is_older_than(6, 1) {
@@ -101,81 +101,54 @@ fn kernels_are_compared(fixture: &Fixture) -> Result<()> {
     }
     let (old, new) = (fixture.kernel()?, fixture.other_kernel()?);
     let directory = tempfile::tempdir()?;
-    let write = |name: &str, text: &str| fs::write(directory.path().join(name), text);
-    write(
-        "probes.yaml",
+    fs::write(
+        directory.path().join("probes.yaml"),
         "probe: kprobes/accept\ndefinition: p:kprobes/accept inet_csk_accept flags=%si:s32\n---\n\
          probe: kprobes/clone\ndefinition: p:kprobes/clone kernel_clone\n---\n\
          probe: kprobes/none\ndefinition: p:kprobes/none no_such_function\n",
     )?;
-    write("lines.txt", "p:kprobes/bytes vfs_read count=%dx:u64\n")?;
-    let mut request = Request {
-        kernels: vec![unpacked(&old)?, unpacked(&new)?],
-        only_differences: true,
-        definition: None,
-        file: Some(directory.path().to_owned()),
-        format: Format::Json,
-    };
-    // One of four differs, and both of its prototypes are shown. One that neither kernel takes is
-    // no difference.
-    let (is_same, printed) = print(&request)?;
-    let documents: Vec<serde_json::Value> =
-        printed.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    ensure!(!is_same && documents.len() == 2, "{printed}");
-    let [first, second] = documents.as_slice() else { bail!("{printed}") };
-    ensure!(first["verdict"] == "accepted" && first["kernel"] == *old.release, "{printed}");
-    ensure!(second["verdict"] == "changed" && second["kernel"] == *new.release, "{printed}");
-    ensure!(second["file"].as_str().is_some_and(|file| file.ends_with("probes.yaml")), "{printed}");
-    let change = &second["changes"][0];
-    ensure!(change["code"] == "PROTOTYPE_CHANGED" && change["argument"] == "flags", "{printed}");
+    let [old_path, new_path] = [unpacked(&old)?, unpacked(&new)?].map(|path| path.display().to_string());
+    // One of three differs, and both of its prototypes are shown. One that neither kernel takes is no difference.
+    let said = check(directory.path(), &format!("--diff {old_path} {new_path} -f . -o json"))?;
+    let found = said.objects()?;
+    let [first, second] = found.as_slice() else { bail!("{said:?}") };
+    ensure!(said.code == 1 && first["verdict"] == "accepted" && first["kernel"] == *old.release, "{said:?}");
+    ensure!(second["verdict"] == "changed" && second["kernel"] == *new.release, "{said:?}");
+    ensure!(second["file"].as_str().is_some_and(|file| file.ends_with("probes.yaml")), "{said:?}");
+    let change = &second["change"]["differences"][0];
+    ensure!(change["code"] == "PROTOTYPE_CHANGED" && change["argument"] == "flags", "{said:?}");
     let sides = [&change["before"], &change["after"]].map(|side| side.as_str().unwrap_or_default());
-    ensure!(sides[0] != sides[1] && sides.iter().all(|side| side.contains("inet_csk_accept")), "{printed}");
+    ensure!(sides[0] != sides[1] && sides.iter().all(|side| side.contains("inet_csk_accept")), "{said:?}");
     // Without the limit all are shown, and a change fails as a refusal does.
-    request.only_differences = false;
-    let (is_good, printed) = print(&request)?;
-    ensure!(!is_good && printed.lines().count() == 8, "{printed}");
-    request.format = Format::Junit;
-    let (_, printed) = print(&request)?;
-    ensure!(printed.contains("<failure type=\"PROTOTYPE_CHANGED\""), "{printed}");
+    let both = format!("--kernel {old_path} --kernel {new_path} -f probes.yaml --junit report.xml -o json");
+    let said = check(directory.path(), &both)?;
+    ensure!(said.code == 1 && said.objects()?.len() == 6, "{said:?}");
+    let report = fs::read_to_string(directory.path().join("report.xml"))?;
+    ensure!(report.contains("<failure type=\"PROTOTYPE_CHANGED\""), "{report}");
     // A kernel does not differ from itself.
-    (request.only_differences, request.format) = (true, Format::Text);
-    request.kernels = vec![unpacked(&old)?, unpacked(&old)?];
-    ensure!(print(&request)? == (true, String::new()));
+    let said = check(directory.path(), &format!("--diff {old_path} {old_path} -f ."))?;
+    ensure!(said.code == 0 && said.stdout.is_empty(), "{said:?}");
     Ok(())
 }
 
-/// What `kprobed check` does, for the kernel as its packages were unpacked.
+/// What `kprobectl check --kernel` does, for the kernel as its packages were unpacked.
 fn the_command_judges_a_file_for_a_directory(fixture: &Fixture) -> Result<()> {
     let kernel = fixture.kernel()?;
     let root = unpacked(&kernel)?;
     let directory = tempfile::tempdir()?;
-    let file = directory.path().join("probes.txt");
-    fs::write(&file, "# three\np:a vfs_read count=$arg3\np:b vfs_read+1\n\np:c virtio_net:virtnet_open\n")?;
-    let mut request = Request {
-        kernels: vec![root],
-        only_differences: false,
-        definition: None,
-        file: Some(file),
-        format: Format::Json,
-    };
-    let (all_accepted, printed) = print(&request)?;
-    let documents: Vec<serde_json::Value> =
-        printed.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let key =
-        |name: &str| documents.iter().map(|one| one[name].as_str().unwrap_or_default()).collect::<Vec<_>>();
-    ensure!(!all_accepted && key("verdict") == ["accepted", "refused", "unknown"], "{printed}");
-    ensure!(key("rule") == ["", "BAD_INSN_BNDRY", ""], "{printed}");
-    ensure!(key("prototype")[0].starts_with("ssize_t vfs_read(struct file *file, "), "{printed}");
-    ensure!(key("kernel").iter().all(|release| *release == kernel.release), "{printed}");
-    ensure!(documents.iter().map(|one| one["line"].as_u64()).eq([Some(2), Some(3), Some(5)]), "{printed}");
-    request.format = Format::Junit;
-    let (_, printed) = print(&request)?;
-    ensure!(printed.contains("tests=\"3\" failures=\"2\""), "{printed}");
-    (request.definition, request.file) = (request.file.take().map(|_| "p:a vfs_read".to_owned()), None);
-    request.format = Format::Text;
-    let (all_accepted, printed) = print(&request)?;
+    let lines = "# three\np:a vfs_read count=$arg3\np:b vfs_read+1\n\np:c virtio_net:virtnet_open\n";
+    fs::write(directory.path().join("probes.txt"), lines)?;
+    let said = check(directory.path(), &format!("--kernel {} -f probes.txt -o json", root.display()))?;
+    let found = said.objects()?;
+    let key = |name: &str| found.iter().map(|one| one[name].as_str().unwrap_or_default()).collect::<Vec<_>>();
+    ensure!(said.code == 1 && key("verdict") == ["accepted", "refused", "unknown"], "{said:?}");
+    ensure!(found[1]["check"]["rule"] == "BAD_INSN_BNDRY", "{said:?}");
+    ensure!(key("prototype")[0].starts_with("ssize_t vfs_read(struct file *file, "), "{said:?}");
+    ensure!(key("kernel").iter().all(|release| *release == kernel.release), "{said:?}");
+    ensure!(found.iter().map(|one| one["line"].as_u64()).eq([Some(2), Some(3), Some(5)]), "{said:?}");
+    let said = check(directory.path(), &format!("--kernel {} 'p:a vfs_read'", root.display()))?;
     let first = format!("{}  accepted kprobes/a at vfs_read+0x0\n", kernel.release);
-    ensure!(all_accepted && printed.starts_with(&first), "{printed}");
+    ensure!(said.code == 0 && said.stdout.starts_with(&first), "{said:?}");
     Ok(())
 }
 

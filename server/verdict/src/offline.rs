@@ -1,4 +1,10 @@
-//! A kernel image to check definitions against, and its verdicts.
+//! Verdicts for a kernel that does not run, from its image, without daemon, root or guest.
+//!
+//! Owns what only a running kernel knows: what boot made of some code, and the contents of modules. Never says that such
+//! a place is accepted.
+//!
+//! Not known here, and not repeated in each verdict: names that a module has as well, which kernels since 6.7 refuse as
+//! ambiguous; probes and livepatches of a host; and switches on its command line.
 
 use std::fmt::Write as _;
 use std::path::Path;
@@ -6,13 +12,12 @@ use std::sync::Arc;
 
 use kprobed_proto::v1;
 
-use crate::rpc::verdict::{self, Detail};
-use kprobed_control::error::Error;
+use crate::checker::{Against, CheckError, CheckOutcome, Checker, DefinitionText, MeaningChange};
+use crate::meaning::Meaning;
+use crate::message::{self, Detail};
+use crate::validate::{BootDependence, typed};
 use kprobed_host::kernel::{FactsCache, ImageError, KernelFacts, KernelImage};
-use kprobed_lang::definition::{Features, Place};
-use kprobed_verdict::checker::{Against, CheckOutcome, Checker, DefinitionText, MeaningChange};
-use kprobed_verdict::meaning::Meaning;
-use kprobed_verdict::validate::{BootDependence, typed};
+use kprobed_lang::definition::{Definition, Diagnostic, Features, Place};
 
 /// A kernel that does not run.
 #[derive(Debug)]
@@ -74,7 +79,7 @@ impl OfflineVerdict {
     }
 
     /// What it comes to, as one word.
-    pub(super) fn word(&self) -> &'static str {
+    pub fn word(&self) -> &'static str {
         if self.outcome == Outcome::Accepted && self.change.is_some() {
             return "changed";
         }
@@ -108,14 +113,16 @@ impl OfflineKernel {
     /// Judges one definition.
     ///
     /// # Errors
-    /// When the kernel has no kprobe events. A text that is no
-    /// definition has a verdict too.
-    pub fn judge(&self, text: &str) -> Result<OfflineVerdict, Error> {
+    /// When the kernel has no kprobe events. A text that is no definition has a verdict too.
+    pub fn judge(&self, text: &str) -> Result<OfflineVerdict, CheckError> {
         let text = Arc::new(DefinitionText::new(text));
         let mut facts = self.checker.recent_facts();
         let (answer, checked) = match self.checker.check_text(&text, &mut facts) {
-            Ok(checked) => (verdict::judged(&self.checker, &checked, Detail::Listing, None), Some(checked)),
-            Err(error) => (verdict::unjudged(&self.checker, &text, error, None)?, None),
+            Ok(checked) => {
+                (message::judged(&self.checker, &checked, Detail::Listing, None, None), Some(checked))
+            }
+            Err(CheckError::Definition { diagnostics, .. }) => (self.unjudged(&text, &diagnostics)?, None),
+            Err(error) => return Err(error),
         };
         let accepted = answer.verdict() == v1::Verdict::Accepted;
         let of_place = checked
@@ -137,15 +144,28 @@ impl OfflineKernel {
         Ok(OfflineVerdict { outcome, answer, boot, remark, prototype, change: None })
     }
 
+    fn unjudged(
+        &self,
+        text: &DefinitionText,
+        found: &[Diagnostic],
+    ) -> Result<v1::CheckProbeResponse, CheckError> {
+        match self.checker.definition(text) {
+            Ok(Definition::Delete(delete)) => {
+                message::deletion(text.as_str(), self.checker.deleted_by(text.as_str(), &delete))
+            }
+            _ => Ok(message::unreadable(found)),
+        }
+    }
+
     /// What a definition means in that kernel. Absent for one that is refused there, and if a
     /// module would be needed.
-    pub(super) fn meaning(&self, text: &str) -> Option<Meaning> {
+    pub fn meaning(&self, text: &str) -> Option<Meaning> {
         self.checker.meaning(text)
     }
 
     /// Differences to its meaning on the kernel that it was made for. The daemon would hold it back
     /// here.
-    pub(super) fn change(&self, before: &Meaning, text: &str) -> Option<MeaningChange> {
+    pub fn change(&self, before: &Meaning, text: &str) -> Option<MeaningChange> {
         self.checker.change_of_meaning(before, text)
     }
 
