@@ -94,9 +94,10 @@ pub(super) fn head(answer: &CheckProbeResponse, word: &str, style: Style) -> Str
 }
 
 /// The instructions, with `>` at the one that was requested, or around the byte that was, and `*`
-/// at the nearest that work.
+/// at the nearest that work where that one does not.
 pub(super) fn push_listing(text: &mut String, answer: &CheckProbeResponse, style: Style) {
     let asked = asked_offset(&answer.location);
+    let is_at_fault = !answer.listing.iter().any(|one| Some(one.offset) == asked && one.probeable);
     let offset_width = answer.listing.iter().map(|one| one.offset.to_string().len()).max().unwrap_or(0);
     let code_width = answer.listing.iter().map(|one| one.code.len() * 3).max().unwrap_or(0);
     let text_width = answer.listing.iter().map(|one| one.text.chars().count()).max().unwrap_or(0);
@@ -105,7 +106,7 @@ pub(super) fn push_listing(text: &mut String, answer: &CheckProbeResponse, style
     let mut said: HashSet<String> = answer.diagnostics.iter().map(|found| found.message.clone()).collect();
     for instruction in &answer.listing {
         let is_asked = asked.is_some_and(|offset| contains(instruction, offset));
-        let works = answer.verdict() != Verdict::Accepted && nearest.contains(&Some(instruction.offset));
+        let works = is_at_fault && nearest.contains(&Some(instruction.offset));
         let (marker, tone) = match (is_asked, works) {
             (true, _) => ('>', if instruction.probeable { Tone::Strong } else { Tone::Bad }),
             (false, true) => ('*', Tone::Good),
@@ -236,6 +237,13 @@ mod tests {
           |        ^^^^^^^^^^^^^^^^^
         hint: `do_sys_openat2+9` works
         ");
+    }
+
+    #[test]
+    fn no_other_address_helps_where_the_address_works() {
+        let answer = CheckProbeResponse { location: "do_sys_openat2+0xa".to_owned(), ..answer() };
+        let text = render("p:open do_sys_openat2+10 nosuch", &answer, Style::new(false));
+        assert!(!text.contains("+13 works") && !text.contains("\n*"), "{text}");
     }
 
     #[test]

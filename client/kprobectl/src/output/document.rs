@@ -103,7 +103,7 @@ impl Output {
             };
             self.note(&format!("{}{}", one_line(&place), one_line(message)));
             if !hint.is_empty() {
-                self.note(&format!("hint: {hint}"));
+                self.hint(hint);
             }
         }
     }

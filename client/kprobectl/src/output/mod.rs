@@ -336,6 +336,12 @@ impl Output {
         self.message(&text);
     }
 
+    /// Prints what a user can do about a remark.
+    pub(crate) fn hint(&mut self, hint: &str) {
+        let text = format!("{} {hint}\n", self.error_style.hint("hint:"));
+        self.message(&text);
+    }
+
     /// Prints a remark on what is printed, which JSON and YAML say themselves.
     pub(crate) fn remark(&mut self, message: &str) {
         if !self.is_structured() {

@@ -165,7 +165,7 @@ impl Output {
             self.note(&format!("`{}` is {state}: {}", probe.name, probe.state_message));
         }
         if !probe.state_hint.is_empty() {
-            self.note(&format!("hint: {}", probe.state_hint));
+            self.hint(&probe.state_hint);
         }
     }
 
@@ -251,9 +251,35 @@ impl Output {
 
 #[cfg(test)]
 mod tests {
+    use clap::Parser as _;
     use kprobed_client::api::Lease;
 
     use super::*;
+    use crate::global::Global;
+
+    #[derive(clap::Parser)]
+    struct Options {
+        #[command(flatten)]
+        global: Global,
+    }
+
+    #[test]
+    fn a_hint_follows_the_note() {
+        let Options { global } = Options::parse_from(["kprobectl", "--color", "never"]);
+        let mut output = Output::new(&global).keeping();
+        output.note_state(&Probe {
+            name: "kprobes/storm".to_owned(),
+            state: ProbeState::Tripped.into(),
+            state_message: "over its budget".to_owned(),
+            state_hint: "`kprobectl enable kprobes/storm` arms it again".to_owned(),
+            ..Default::default()
+        });
+        assert_eq!(
+            output.into_kept().messages,
+            "note: `kprobes/storm` is tripped: over its budget\n\
+             hint: `kprobectl enable kprobes/storm` arms it again\n"
+        );
+    }
 
     #[test]
     fn the_time_that_is_left() {

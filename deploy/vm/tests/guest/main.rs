@@ -74,6 +74,7 @@ mod offline;
 mod otlp;
 mod overload;
 mod packaging;
+mod pages;
 mod plans;
 mod power_cuts;
 mod profiles;
@@ -181,6 +182,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("neighbour_war", neighbour_war::TESTS),
     ("foreign", foreign::TESTS),
     ("packaging", packaging::TESTS),
+    ("pages", pages::TESTS),
     ("systemd", systemd::TESTS),
     ("manifests", manifests::TESTS),
     ("container", container::TESTS),

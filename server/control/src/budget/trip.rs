@@ -55,7 +55,7 @@ pub(super) fn to_store(trouble: &Trouble) -> Trip {
 
 fn trouble(scope: Scope, reason: String, name: &ProbeName) -> Trouble {
     let hint = format!(
-        "`kprobectl enable {name}` arms it again; choose a place that is hit less often first, or raise the budget in the daemon's configuration"
+        "`kprobectl enable {name}` arms it again; choose an address that is hit less often first, or raise the budget in the daemon's configuration"
     );
     Trouble { code: scope.code(), reason, hint }
 }
@@ -114,7 +114,7 @@ mod tests {
         );
         assert_eq!(
             of_probe.hint,
-            "`kprobectl enable kprobes/a` arms it again; choose a place that is hit less often first, or raise the budget in the daemon's configuration"
+            "`kprobectl enable kprobes/a` arms it again; choose an address that is hit less often first, or raise the budget in the daemon's configuration"
         );
         assert_eq!(
             trouble(Scope::Host).reason,
