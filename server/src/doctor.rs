@@ -306,7 +306,7 @@ impl SkippedRuns {
         let fix = if first.kind == ProbeKind::Return {
             "a return probe has room for so many calls at a time: define it with more, as `rN:NAME FUNCTION`"
         } else {
-            "the kernel skips a probe that is hit while another one runs on the same CPU: probe another place"
+            "the kernel skips a probe that is hit while another one runs on the same CPU: probe another address"
         };
         let finding = format!("since {time} the kernel has skipped runs (NMISSED) of {}", finding.join("; "));
         warning("skipped_runs", finding, fix)

@@ -162,7 +162,7 @@ fn reload(app: &App, before: CheckedConfig, reread: &Reread) -> CheckedConfig {
             CheckedConfig { config: before.config, file, ..now }
         }
         Err(error) => {
-            tracing::error!(%error, "the configuration is not reloaded: the one before stays in force");
+            tracing::error!(%error, "the configuration is not reloaded: the previous one still applies");
             before
         }
     };

@@ -316,7 +316,7 @@ impl Reader<'_> {
                 (format!("`labels` is {kind}, and must be a mapping"), "write `labels: {team: storage}`")
             }
             Error::Unexpected { .. } => {
-                (format!("this is {kind}, and must be a text"), "put it into single quotes")
+                (format!("this is {kind}, and must be a string"), "put it into single quotes")
             }
             Error::DuplicateMappingKey { key, .. } => {
                 (format!("`{}` is there twice", key.as_deref().unwrap_or_default()), "write each key once")

@@ -224,7 +224,7 @@ fn mistakes_have_their_place_and_what_to_write() {
         (format!("{head}lease: 5\n"), "3:8: `lease` is not a duration"),
         (format!("{head}lease: [a]\n"), "3:8: `lease` is not a duration"),
         (format!("{head}lease: {{holder: a, b: c}}\n"), "3:8: `lease` is a mapping, and must be a duration"),
-        (format!("{head}owner: [a]\n"), "3:8: this is a list, and must be a text"),
+        (format!("{head}owner: [a]\n"), "3:8: this is a list, and must be a string"),
         (format!("{head}[a]: b\n"), "3:1: a list cannot be a key"),
         (format!("{head}on_kernel_change: never\n"), "3:19: `on_kernel_change` is `never`"),
         (format!("{head}---\n{head}"), "4:8: `kprobes/a` stands in line 1 already"),

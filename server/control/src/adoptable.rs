@@ -58,7 +58,7 @@ pub(super) fn judge(
     ProbeName::new(group, event).map_err(|error| Obstacle::new("NAME", error.to_string()))?;
     let [listing] = lines else {
         let message =
-            format!("it has {} places under one name, and a probe of kprobed has one place", lines.len());
+            format!("it has {} probe points under one name, and a probe of kprobed has one", lines.len());
         return Err(Obstacle::new("SEVERAL_PLACES", message));
     };
     let text = Arc::new(DefinitionText::new(without_guards(listing)));
@@ -68,7 +68,7 @@ pub(super) fn judge(
     if let Place::Address { .. } = written.place {
         // The kernel hashes it (kernel/trace/trace_kprobe.c: trace_kprobe_show prints it with %p).
         let message =
-            "it is placed by its address, and the kernel does not say which: kprobed cannot define it anew";
+            "it is placed by its address, and the kernel does not say which: kprobed cannot define it again";
         return Err(Obstacle::new("ADDRESS", message));
     }
     if written.args.iter().any(|argument| argument.base_type() == BaseType::SymbolString) {
@@ -79,12 +79,12 @@ pub(super) fn judge(
         checker.check_text(&text, facts).map_err(|error| Obstacle::new("UNREADABLE", error.to_string()))?;
     if let Some(module) = &outcome.report.absent_module {
         let message = format!(
-            "its module `{module}` is not loaded, so that nothing proves its place: load the module first"
+            "its module `{module}` is not loaded, so that nothing proves its address: load the module first"
         );
         return Err(Obstacle::new(Code::ModuleAbsent.name(), message));
     }
     refuse(text.as_str(), &outcome, None)
-        .map_err(|error| Obstacle::new("REFUSED", format!("kprobed would not define it anew: {error}")))?;
+        .map_err(|error| Obstacle::new("REFUSED", format!("kprobed would not define it again: {error}")))?;
     Ok(Adoptable { listing: listing.clone(), outcome })
 }
 

@@ -101,7 +101,7 @@ impl Controller {
 
 /// That a change was not made because the daemon ended before.
 pub(super) fn interrupted(record: &Record) -> Entry {
-    let reason = "the daemon ended before the change was complete: it was taken back";
+    let reason = "the daemon ended before the change was complete: it was rolled back";
     Entry { action: Action::Failed, ..entry_of_end(record, reason) }
 }
 

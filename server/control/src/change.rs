@@ -30,7 +30,7 @@ impl Controller {
         self.begin(&mut works, &mut edits).await;
         for lost in works.iter().filter(|work| work.before.is_some() && work.job.basis.is_some()) {
             // What the kernel had counted went with the event.
-            let reason = "another program has removed the event of a probe of it, which is made anew";
+            let reason = "another program has removed the event of a probe of it, which is made again";
             self.delete_aggregations_of(&lost.probe().name, reason).await;
         }
         let [replaced, changed, deleted] = stages(&works);
@@ -443,7 +443,7 @@ fn not_durable(changed: &Changed, error: &Error) -> Error {
          brings the probe back"
     );
     Error::of_probe(Reason::NOT_DURABLE, name, message)
-        .fix("make room on the file system of the state directory: the daemon then writes it down by itself")
+        .fix("make room on the file system of the state directory: the daemon then writes it automatically")
 }
 
 #[cfg(test)]

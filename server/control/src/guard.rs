@@ -75,7 +75,7 @@ impl Held {
                 reason: format!(
                     "module `{module}` was loaded as another build, with which it is compared first"
                 ),
-                hint: "the daemon compares them by itself".to_owned(),
+                hint: "the daemon compares them automatically".to_owned(),
             }
         } else {
             Trouble::module_absent(module, &probe.warnings)

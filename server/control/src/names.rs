@@ -133,7 +133,8 @@ impl NamesInUse for Names {
             .any(|(group, event)| fits(group, event));
         Err(if is_foreign {
             let message = format!("kprobed did not define the probe `{name}`, and leaves it alone");
-            let hint = "whoever defined it can delete it; `kprobectl adopt GROUP/EVENT` takes it over";
+            let hint =
+                "the program that defined it can delete it; `kprobectl adopt GROUP/EVENT` takes it over";
             Diagnostic::error(Code::ForeignProbe, delete.span, message).with_hint(hint)
         } else {
             Diagnostic::error(Code::NoSuchProbe, delete.span, format!("there is no probe `{name}`"))
@@ -213,7 +214,7 @@ impl Subject<'_> {
         if same {
             return self.problem(Code::SameProbe, "it is exactly this probe");
         }
-        self.problem(Code::WouldAppend, "the kernel would add this place to it")
+        self.problem(Code::WouldAppend, "the kernel would add this probe point to it")
     }
 
     /// What to do about the name that is taken.

@@ -174,7 +174,7 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
     if *shared {
         trouble(
             "SHARED",
-            "another program has added a place to its event, whose hits are recorded too".to_owned(),
+            "another program has added a probe point to its event, whose hits are recorded too".to_owned(),
             format!("remove the other lines of `{}` from `kprobe_events`", probe.name),
         );
     }
@@ -218,8 +218,8 @@ fn silent(probe: &Probe, switches: &Switches, trouble: &mut impl FnMut(&'static 
 fn repaired(probe: &Probe, switches: &Switches, by_hand: String) -> String {
     match switches.repaired_every.filter(|_| probe.left_alone.is_none()) {
         Some(interval) => format!(
-            "the daemon repairs it by itself: it looks every {interval:?}, and waits longer if it is changed again and again; \
-             `kprobectl doctor --repair` looks now"
+            "the daemon repairs it automatically: a reconcile pass runs every {interval:?}, and waits longer if it is changed again and again; \
+             `kprobectl doctor --repair` runs one now"
         ),
         None => by_hand,
     }
@@ -288,7 +288,7 @@ pub(super) fn lost(event: &ObservedEvent) -> Trouble {
         ObservedEvent::Lost(Presence::Absent) | ObservedEvent::There { .. } => trouble(
             "REMOVED",
             "another program has removed its event from the kernel",
-            "enable the probe: that defines its event anew",
+            "enable the probe: that defines its event again",
         ),
         ObservedEvent::Unknown(reason) => {
             trouble("CANNOT_READ", &format!("its event cannot be read: {reason}"), "")
@@ -368,17 +368,17 @@ mod tests {
         ];
         for event in &undone {
             let by_itself = hint(&on, event, &repairs);
-            assert!(by_itself.contains("by itself: it looks every 30s"), "{event:?}: {by_itself}");
+            assert!(by_itself.contains("a reconcile pass runs every 30s"), "{event:?}: {by_itself}");
             assert!(hint(&on, event, &all_on()).starts_with("enable the probe"), "{event:?}");
         }
         let altered = altered_file(InstanceFile::Recording);
         let silenced = Switches { altered, ..repairs.clone() };
-        assert!(hint(&on, &event(Switch::On, "a == 1"), &silenced).contains("by itself"));
+        assert!(hint(&on, &event(Switch::On, "a == 1"), &silenced).contains("automatically"));
         // It has given up, and what only others can do is said.
         let left_alone = Probe { left_alone: Some(5), ..on.clone() };
         assert!(hint(&left_alone, &off, &repairs).starts_with("enable the probe"));
         for event in [event(Switch::Held, "a == 1"), ObservedEvent::Lost(Presence::Foreign)] {
-            assert!(!hint(&on, &event, &repairs).contains("by itself"), "{event:?}");
+            assert!(!hint(&on, &event, &repairs).contains("automatically"), "{event:?}");
         }
         let no_kprobes = Switches { kprobes: false, ..repairs };
         assert!(hint(&on, &event(Switch::On, "a == 1"), &no_kprobes).contains(KPROBES_ON));
@@ -437,7 +437,7 @@ mod tests {
     fn what_is_gone_is_not_armed() {
         let state = |presence| state(&probe(true, ""), &ObservedEvent::Lost(presence), &all_on());
         let ProbeState::Failed(gone) = state(Presence::Absent) else { panic!("it is gone") };
-        assert!(gone.reason.contains("removed") && gone.hint.contains("anew"), "{gone:?}");
+        assert!(gone.reason.contains("removed") && gone.hint.contains("again"), "{gone:?}");
         let ProbeState::Failed(taken) = state(Presence::Foreign) else { panic!("it is gone") };
         assert!(taken.reason.contains("another program's") && taken.hint.contains("delete"), "{taken:?}");
     }

@@ -355,7 +355,7 @@ mod tests {
             ("instances/kprobed/events/kprobes/p1/filter", "x == 1\n", "`x == 1`"),
             ("events/kprobes/p1/id", "1700\n", "another program's"),
             ("kprobe_events", "p:kprobes/p1 vfs_write+0x0\n", "another program's"),
-            ("kprobe_events", "p:kprobes/p1 vfs_read+0x0\np:kprobes/p1 vfs_write\n", "added a place"),
+            ("kprobe_events", "p:kprobes/p1 vfs_read+0x0\np:kprobes/p1 vfs_write\n", "added a probe point"),
             ("kprobe_events", "", "removed its event"),
             ("debug/kprobes/list", "0 k vfs_read+0x0 [DISABLED][FTRACE]\n", "not armed"),
             ("debug/kprobes/list", "0 k vfs_read+0x4 [DISABLED]\n", "not armed"),

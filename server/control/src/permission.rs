@@ -98,7 +98,7 @@ pub fn on_probe(
     rights.require_hidden(caller, object, &format!("`{}`", probe.name)).map_err(refused)
 }
 
-/// Why a probe is not armed although its definition means what it meant: its place was not known when the roles of
+/// Why a probe is not armed although its definition means what it meant: its address was not known when the roles of
 /// who made it were asked, and they do not allow it where it is. Absent if they do, and for what no client has made.
 pub(super) fn denied_to_maker(rights: &Rights, probe: &Probe, footprint: &Footprint) -> Option<Trouble> {
     let (maker, method) = (probe.record.maker()?, Method::named("CreateProbe")?);
@@ -110,10 +110,9 @@ pub(super) fn denied_to_maker(rights: &Rights, probe: &Probe, footprint: &Footpr
         return None;
     }
     let reason = format!(
-        "its place was not known when `{maker}` made it, and `{maker}` may not have it there: {decision}"
+        "its address was not known when `{maker}` made it, and `{maker}` may not have it there: {decision}"
     );
-    let hint =
-        "delete it, or ask whoever keeps the role file of this host; enabling it asks again".to_owned();
+    let hint = "delete it, or ask the administrator of this host; enabling it asks again".to_owned();
     Some(Trouble { code: "NOT_ALLOWED", reason, hint })
 }
 

@@ -34,7 +34,7 @@ pub enum ProbeState {
     /// In the kernel, but not as it was requested.
     Drifted(Trouble),
     /// Kept out of the kernel, which would take it: it would record something other than what it was
-    /// made for, this daemon refuses its place, or its module is not loaded, so that nothing proves its place.
+    /// made for, this daemon refuses its place, or its module is not loaded, so that nothing proves its address.
     HeldBack(Trouble),
     /// Removed from the kernel: its lease has ended.
     Expired(Trouble),
@@ -138,7 +138,7 @@ impl Trouble {
         Self {
             code,
             reason: format!(
-                "its module `{module}` is not loaded: its place is proven, and the probe defined, when the module is loaded"
+                "its module `{module}` is not loaded: its address is checked, and the probe defined, when the module is loaded"
             ),
             hint: format!("`modprobe {module}`; `modinfo {module}` shows whether there is such a module"),
         }

@@ -278,7 +278,7 @@ impl Controller {
 pub(super) fn note(probe: &Probe, found: Presence) -> &'static str {
     match found {
         _ if probe.kind == ProbeKind::Event => "",
-        Presence::Shared => "the places that another program had added to its event were left alone",
+        Presence::Shared => "the probe points that another program had added to its event were left alone",
         Presence::Foreign => "the kernel's event of this name was another program's, and was left alone",
         Presence::Absent if probe.own.is_some() => "another program had removed its event from the kernel",
         Presence::Ours | Presence::Absent => "",

@@ -492,7 +492,7 @@ impl App {
                 hub.selections_changed();
             }
             let roles: Vec<_> = now.roles.all().iter().map(|role| role.name.as_str()).collect();
-            tracing::info!(?roles, "other roles are in force");
+            tracing::info!(?roles, "other roles apply");
         }
         let changes = changes(&before.file, &now.file);
         let settings: Vec<_> = changes.iter().map(|change| change.setting.as_str()).collect();

@@ -147,7 +147,7 @@ fn unread(setting: &str, value: Option<&str>, message: &str) -> Problem {
         "u64" => ("it must be a whole number", "use a number without quotes, 0 or larger"),
         "a boolean" => ("it must be true or false", "use `true` or `false`, without quotes"),
         "a sequence" => ("it must be a list", "put brackets around it: `[\"...\"]`"),
-        "a string" | "path string" => ("it must be a text", "put it into quotes"),
+        "a string" | "path string" => ("it must be a string", "put it into quotes"),
         _ if message.contains("socket address") => {
             ("it is not an address with a port", "use for example `127.0.0.1:7443` or `[::1]:7443`")
         }

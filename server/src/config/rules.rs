@@ -36,7 +36,7 @@ fn listen(config: &Config) -> Vec<Problem> {
         (Some(address), None) if !address.ip().is_loopback() => found.push(Problem::value(
             "listen.tcp",
             address,
-            "it is open to the network, and whoever connects can read all memory of the kernel",
+            "it is open to the network, and every client that connects can read all memory of the kernel",
             "use a loopback address such as `127.0.0.1:7443`, or add `[listen.tls]`".to_owned(),
         )),
         (Some(_), _) if config.role.is_none() => found.push(Problem::warning(

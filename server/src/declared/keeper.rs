@@ -120,7 +120,7 @@ impl Keeper {
         let problems = state.problems.clone();
         if self.declarations.set(state) {
             for problem in &problems {
-                tracing::warn!(%problem, hint = problem.hint, "a declaration is not in force");
+                tracing::warn!(%problem, hint = problem.hint, "a declaration does not apply");
             }
         }
         Ok(())

@@ -39,7 +39,7 @@ fn directory_fix(exporter: &ExporterStatus) -> Option<String> {
     let directory = Path::new(&exporter.destination).parent().filter(|directory| directory.is_absolute())?;
     let shown = directory.display();
     if !directory.is_dir() {
-        return Some(format!("`mkdir -m 0750 {shown}`: the exporter then goes on by itself"));
+        return Some(format!("`mkdir -m 0750 {shown}`: the exporter then continues automatically"));
     }
     let read_only = io::Error::from_raw_os_error(Errno::EROFS as i32).to_string();
     error.contains(&read_only).then(|| {

@@ -100,7 +100,7 @@ pub async fn serve(
     let tls = settings.tls.as_ref().map(|files| server_config(&PROMETHEUS, files)).transpose()?;
     let selection = selection("prometheus", settings.selecting().read())?;
     let prometheus = Prometheus::bind(settings.listen, tls, selection, sources).await?;
-    tracing::info!(address = %settings.listen, "serving figures for Prometheus");
+    tracing::info!(address = %settings.listen, "serving metrics for Prometheus");
     tasks.spawn("prometheus", prometheus.run(tasks.clone()));
     Ok(())
 }

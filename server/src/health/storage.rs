@@ -93,7 +93,7 @@ fn reserve_check((owed, has_reserve): (usize, bool)) -> Option<HostCheck> {
             format!(
                 "{owed} changes and corrections are in `kprobed.reserve`, until the database can be written"
             ),
-            "mend the disk of the state directory: the daemon then writes them down by itself",
+            "mend the disk of the state directory: the daemon then writes them automatically",
         )
     })
 }
@@ -198,7 +198,7 @@ fn space(directory: &Path, found: &Statvfs) -> (CheckStatus, String, &'static st
         Some(inodes) => format!("`{directory}` has {} KiB and {inodes} inodes free", bytes >> 10),
         None => format!("`{directory}` has {} KiB free", bytes >> 10),
     };
-    let room = "make room on that file system: the daemon then goes on by itself";
+    let room = "make room on that file system: the daemon then continues automatically";
     if bytes < FULL_BYTES || inodes.is_some_and(|inodes| inodes < FULL_INODES) {
         return (CheckStatus::Failed, format!("the disk is full: {free}"), room);
     }
@@ -215,7 +215,7 @@ fn history_check(history: &History, directory: &Path) -> HostCheck {
         Some(error) if counts.stats.failing => failed(
             "history",
             format!("events are not stored ({not_stored} until now): {error}"),
-            "mend the disk of `spool.directory`: the daemon then goes on by itself",
+            "mend the disk of `spool.directory`: the daemon then continues automatically",
         ),
         _ if !counts.stats.damaged.is_empty() => warning(
             "history",

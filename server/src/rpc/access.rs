@@ -34,7 +34,7 @@ pub(super) fn caller<T>(request: &Request<T>) -> Result<Caller, Error> {
 
 /// The refusal of a place that is an address, of a client that may not see addresses.
 pub(super) fn address_not_allowed() -> Error {
-    Error::new(Reason::NOT_ALLOWED, "a place that is an address needs a role that may see addresses")
+    Error::new(Reason::NOT_ALLOWED, "a probe point that is a number needs a role that may see addresses")
         .fix("name the function, or ask for a rule with `addresses` in `reads`")
 }
 

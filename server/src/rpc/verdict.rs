@@ -147,7 +147,7 @@ fn judged(
 
 /// The answer about a place that is an address, for a client that may not see addresses.
 fn address_not_allowed(definition: &ProbeDefinition) -> v1::CheckProbeResponse {
-    let message = "a place that is an address needs a role that may see addresses";
+    let message = "a probe point that is a number needs a role that may see addresses";
     let hint = "name the function, or ask for a rule with `addresses` in `reads`";
     against_rule((Errno::EPERM, "ADDRESS_NOT_ALLOWED"), definition.place.span(), (message, hint))
 }

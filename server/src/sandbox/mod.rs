@@ -97,7 +97,7 @@ pub fn filter_calls(mode: Mode) -> Result<(), SandboxError> {
 fn judge(mode: Mode, applied: Result<(), SandboxError>) -> Result<(), SandboxError> {
     match applied {
         Err(error) if mode != Mode::Required => {
-            tracing::warn!(%error, "a part of the sandbox is not in force");
+            tracing::warn!(%error, "a part of the sandbox does not apply");
             Ok(())
         }
         applied => applied,

@@ -18,21 +18,22 @@ use crate::output::Output;
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
-The definition is what `kprobectl help language` explains: a function, a system call or an event by its name (`vfs_read \
-count`, `openat`, `sched:sched_switch`), which the daemon makes a line of; a line of the kernel's `kprobe_events` \
-language; the same with the names of 2009 (`a0`, `rv`); or a function prototype of 2018. Put it in single quotes: `$`, `(` \
-and `*` are special to shells. `vfs_*` defines each function that matches, all or none; more than 100 need --yes.
+`kprobectl help language` explains definitions. A definition is the name of a function, of a system call or of an event \
+(`vfs_read count`, `openat`, `sched:sched_switch`), which becomes a line; a line in the syntax of the kernel's \
+`kprobe_events`; such a line with the names of 2009 (`a0`, `rv`); or a function prototype of 2018. Quote it with single \
+quotes: `$`, `(` and `*` are special to shells. `vfs_*` makes a probe of each function that matches, all or none; more \
+than 100 need --yes.
 
 `GROUP/EVENT` or `GROUP:EVENT` records an event of the host: a tracepoint, or an event of another tool. kprobed records it \
-in its own trace instance; its definition, and its recording by others, stay as they are. The probe has the name of the \
-event, which can have one probe. While it is recorded, the kernel does not let another tool remove its own event.
+in its own trace instance, and does not change the event or its recording by other tools. The probe has the name of the \
+event. An event can have one probe. While kprobed records the event, the kernel does not let another tool remove it.
 
 A file has one definition per line, in any of these languages. `#` starts a comment, and a backslash at the end of a line \
 continues it. A file is defined as a whole: if the daemon refuses a line, nothing is changed, and every refused line is \
 reported. A file of more than 1000 definitions is checked as a whole, and defined 1000 at a time: all of those or none. \
-Lines that delete (`-:GROUP/EVENT`) are refused: `kprobectl delete` deletes.
+Lines that delete (`-:GROUP/EVENT`) are refused: use `kprobectl delete`.
 
-`kprobectl apply` takes documents with all properties of probes.
+`kprobectl apply` reads documents with all properties of probes.
 
 Examples:
   kprobectl add do_sys_openat2
@@ -58,7 +59,7 @@ pub(crate) struct Arguments {
     /// Define every line of this file; `-` is standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "filter")]
     file: Option<DefinitionFile>,
-    /// A line of the kernel's language that deletes, and looks like an option
+    /// A line in the kernel's syntax that deletes, and looks like an option
     #[arg(short = ':', value_name = "NAME", hide = true)]
     deletion: Option<String>,
     /// Define the probe without recording
@@ -73,7 +74,7 @@ pub(crate) struct Arguments {
     /// Describe the purpose of the probes
     #[arg(long, value_name = "TEXT")]
     description: Option<String>,
-    /// Name who answers questions about the probes
+    /// The person or team that answers questions about the probes
     #[arg(long, value_name = "TEXT")]
     owner: Option<String>,
     /// Delete the probes after this time (`30m`, `2h`), unless `kprobectl update` prolongs it [default: never]

@@ -220,7 +220,7 @@ async fn verify(global: &Global, noted: Option<Head>, output: &mut Output) -> Re
             format!("entry {} was deleted to keep the log within its limit: compare with a later head", noted.sequence)
         } else {
             format!(
-                "the log ends with entry {}, and entry {} was noted: its end was cut off, or the log was begun anew",
+                "the log ends with entry {}, and entry {} was noted: its end was cut off, or a new log was begun",
                 head.sequence, noted.sequence
             )
         }

@@ -22,15 +22,15 @@ use crate::lines::Lines;
 use crate::output::Output;
 
 const AFTER_HELP: &str = "\
-Exits with 0 if `kprobectl add` would make the probe now, and with 1 if not. Nothing is \
-written to the kernel to find out.
+Exits with 0 if `kprobectl add` would make the probe now, and with 1 if not. The check writes \
+nothing to the kernel.
 
 With --trial the command then makes the probe with a lease of 10 seconds and a filter that no event passes, \
 counts its hits for 100 ms, and deletes it (with -o json in a second object). That needs the right to make \
-and to delete the probe. If the probe costs more than its budget meanwhile, the daemon disarms it, and the \
-command says so.
+and to delete the probe. If the probe costs more than its budget during the trial, the daemon disarms it, and the \
+command reports it.
 
-A short form, such as `openat` or `vfs_*`, is checked as the line or the lines that it becomes, which a note shows.
+A short form, such as `openat` or `vfs_*`, is checked as the line or the lines that it becomes, and a note shows them.
 
 A file has one definition per line, in any of the languages that `kprobectl add` takes. `#` \
 starts a comment, and a backslash at the end of a line continues it. Each verdict is printed \
@@ -52,8 +52,8 @@ OUTSIDE_FUNCTION, JUMP_OVER_LANDING, EXPECTED_FAULT, MISJUDGED_JUMP, END_OF_MODU
 NO_INTERRUPT_TABLE, TOO_MANY_ARGS, UNSUPPORTED_FEATURE, BAD_CHARACTER, SEVERAL_LINES, NO_DEFINITION, WOULD_APPEND, \
 PROBE_EXISTS, FOREIGN_PROBE, DELETES_LOCATION.
 
-With --explain it also says what the definition does, whatever the verdict: the line for the kernel, each argument in \
-words, the fields of an event, and what was assumed (with -o json: `explanation`).
+With --explain it also describes the definition, accepted or not: the line for the kernel, each argument in words, the \
+fields of an event, and what was assumed (with -o json: `explanation`).
 
 With --hosts, answers are grouped by kernel. If several kernels accept a definition, the command compares \
 what it records: if a register or an offset is another parameter or member, it shows the prototypes and \
@@ -107,10 +107,10 @@ pub(crate) struct Arguments {
     /// With several hosts: also exit with 1 if all hosts accept a definition but would record different things
     #[arg(long)]
     pub(crate) strict: bool,
-    /// Also say in words what the definition does: the line for the kernel, each argument, the fields of an event
+    /// Also describe the definition in words: the line for the kernel, each argument, the fields of an event
     #[arg(long, conflicts_with_all = ["file", "strict"])]
     explain: bool,
-    /// If it is accepted: make the probe for 100 ms, count its hits, and show what it would cost
+    /// If it is accepted: make the probe for 100 ms, count its hits, and show its cost
     #[arg(long, conflicts_with_all = ["file", "strict"])]
     trial: bool,
     #[command(flatten)]

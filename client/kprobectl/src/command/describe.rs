@@ -18,14 +18,14 @@ use crate::global::Global;
 use crate::output::{Cell, Column, MessageRow, Output, Row, Table, Tone, arming, hex, one_line};
 
 const AFTER_HELP: &str = "\
-Types come from the BTF of the running kernel and its modules. ARGUMENT and MEMBER are what a \
-definition can contain; FETCHED AS is the type that is used if the definition has none. \
-`:string` reads a text from kernel memory, `:ustring` one from the memory of a program.
+Types are from the BTF of the running kernel and its modules. Use ARGUMENT and MEMBER in a definition. FETCHED AS is the \
+type of an argument whose definition has no type. `:string` reads a string from memory of the kernel, `:ustring` from \
+memory of the program.
 
---code shows the instructions as they are in memory now. PROBE says how the kernel would arm a probe there: through \
-ftrace, with a breakpoint, or with a jump that replaces the breakpoint. If a rule forbids a probe there, it names the \
-rule; `-o wide` adds the reason. If several functions have the name, the command fails with a hint how to name each of \
-them.
+--code prints the instructions as they are in memory now. PROBE is how the kernel would arm a probe at the address: with \
+ftrace, with a breakpoint, or with a jump that replaces the breakpoint. If a rule forbids a probe there, PROBE is the \
+name of the rule, and `-o wide` adds the reason. If several functions have the name, the command fails, and a hint shows \
+how to name each of them.
 
 Examples:
   kprobectl describe vfs_read
@@ -43,11 +43,11 @@ Examples:
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// The function, as FUNCTION or MODULE:FUNCTION; for --code also with `+OFFSET`, or an address in it. A system
-    /// call (`openat`) and an event of the host (GROUP/EVENT) are described too
+    /// A function, as FUNCTION or MODULE:FUNCTION; for --code also with `+OFFSET`, or an address in it. Or a system
+    /// call (`openat`), or an event of the host (GROUP/EVENT)
     function: String,
-    /// List the members of the structure, or of an element of the array, that this leads to: a parameter, `$retval`, or
-    /// a path such as `file->f_inode`
+    /// List the members of a structure, or of the elements of an array: a parameter, `$retval`, or a path such as
+    /// `file->f_inode`
     #[arg(conflicts_with = "code")]
     path: Option<String>,
     /// Show the instructions, and where a probe can be placed

@@ -17,10 +17,11 @@ use crate::output::{
 const AFTER_HELP: &str = "\
 Exits with 1 if a check failed. FINDING is the result of a check; `fix:` is the command or setting that corrects it.
 
---repair has the daemon look at all probes now, and repair them. It does this by itself: when it starts, after another \
-program has written to files that probes depend on, when modules are loaded or removed, and periodically (`[reconcile]` \
-in its configuration). A probe that another program keeps changing is repaired less and less often, and is left alone \
-after five repairs; --force starts again. OUTCOME is the result for each probe:
+--repair runs a reconcile pass now: the daemon compares all probes with the kernel, and repairs them. It does this \
+automatically when it starts, after another program has written to files that probes depend on, when modules are loaded \
+or removed, and periodically (`[reconcile]` in its configuration). If another program changes a probe again and again, \
+the daemon repairs it less and less often, and stops after five repairs; --force starts again. OUTCOME is the result for \
+each probe:
   as-wanted     it is as requested, or waits for its module; nothing was done
   repaired      its event was defined, enabled, disabled or filtered again
   not-repaired  the repair failed; the reason is printed below the table
@@ -40,13 +41,13 @@ Examples:
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Look at all probes now, and repair what other programs have changed, instead of checking the host
+    /// Compare all probes with the kernel now and repair what other programs changed, instead of checking the host
     #[arg(long)]
     pub(crate) repair: bool,
     /// Also repair probes that were repaired too often or too recently
     #[arg(long, requires = "repair")]
     force: bool,
-    /// Only look, show what would be done, and change nothing
+    /// Show what would be repaired, and change nothing
     #[arg(long, requires = "repair")]
     pub(crate) dry_run: bool,
 }

@@ -13,17 +13,17 @@ use crate::output::{LATENCY_COLUMN, LatencyUnit, Output};
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
-`kprobectl latency FUNCTION` measures from the entry of a function to its return. START and END can be anything else: \
-a word that names a probe is that probe; any other word is a function, and in quotes a definition, as for `kprobectl trace`. What the \
-command defines it deletes at its end; if it is killed, the daemon does. On more hosts than are changed without a \
-confirmation, that needs --yes.
+`kprobectl latency FUNCTION` measures from the entry of a function to its return. START and END can also be the name \
+of a probe, the name of an event of the host (`GROUP/EVENT`), or a definition in quotes, as for `kprobectl trace`. A \
+name that is both a probe and a function means the probe. The command deletes the probes that it defined when it ends; if \
+it is killed, the daemon deletes them. To define probes on many hosts needs --yes.
 
-The kernel measures from an event of START to the next event of END in the same thread, or with the same \
-value of the field of --match. A second START before the END replaces the first. The kernel records no \
-event: probes may be disabled. An event of the host is named `GROUP/EVENT`.
+The kernel measures from an event of START to the next event of END in the same thread, or with the same value of the \
+field of --match. A second START before the END replaces the first. The kernel counts and records no events, so that the \
+probes can be disabled.
 
-Latencies are counted in buckets: powers of two of nanoseconds, or of the width --bucket. The average is \
-exact; a percentile is given as its bucket.
+Latencies are counted in buckets: powers of two of nanoseconds, or buckets of the width --bucket. The average is exact; \
+a percentile is the bucket that contains it.
 
 Examples:
   kprobectl latency vfs_read --for 10s
@@ -39,11 +39,11 @@ Examples:
 #[derive(Clone, Debug, Args)]
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
-    /// Where the time begins: a probe (GROUP/EVENT, or EVENT if only one probe has it), a function, or a definition in
+    /// The start of the time: a probe (GROUP/EVENT, or EVENT if only one probe has it), a function, or a definition in
     /// quotes
     #[arg(value_name = "START")]
     start: String,
-    /// Where the time ends, in the same forms [default: at the return of the function START]
+    /// The end of the time, in the same forms [default: the return of the function START]
     #[arg(value_name = "END", default_value = "", hide_default_value = true)]
     end: String,
     /// Field that both probes have, with the same value in START and END [default: the thread]

@@ -319,7 +319,7 @@ fn missing_hits(status: &Status) -> Vec<ToDo> {
         let fix = if probe.kind() == ProbeKind::Return {
             "define it with room for more calls at a time, as `rN:NAME FUNCTION`"
         } else {
-            "it is hit while another probe runs on the same CPU: probe another place"
+            "it is hit while another probe runs on the same CPU: probe another address"
         };
         found.push(ToDo {
             what: probe.name.clone(),

@@ -14,39 +14,38 @@ use crate::output::Output;
 use crate::quantity::duration;
 
 const AFTER_HELP: &str = "\
-Defines probes, follows their events in the order of time, and deletes the probes at the end. It defines \
-all of them or none. Each argument is what `kprobectl help language` explains, in single quotes if it has blanks: a \
-function, a system call or an event by its name, or a definition as for `kprobectl add`. A note shows the line that \
-it became. A function by its name alone records all of its parameters. `vfs_*` means each function that \
-matches; more than 100 probes need --yes.
+Defines temporary probes, prints their events in order of time, and deletes the probes when it ends. It defines \
+all of them or none. Each argument is a definition, in single quotes if it has blanks: the name of a function, of a \
+system call or of an event, or a line as for `kprobectl add`. `kprobectl help language` explains definitions. A note \
+shows the line that a name becomes. The name of a function alone records all of its parameters. `vfs_*` selects each \
+function that matches; more than 100 probes need --yes.
 
-`FUNCTION(ARGUMENTS) -> NAME:TYPE` is a call: an entry probe and a return probe, whose events are shown as one \
-line when the function returns, with how long it took. Arguments are names of parameters (`filename:ustring`, \
-`how->flags`), `*` for all of them, or `NAME=` and what a definition can read (`+0($arg2):ustring`); the types \
-may be left out where the kernel knows them, and so may `-> NAME`. --filter sees the fields of both ends. A call \
-that lacks an end is shown with the reason: `no entry` (it began before), `no return` (the kernel missed it), \
-`running` (at the end), `gap` (events were lost between), `limit` (65536 calls were open, and it was the \
-oldest). The summary counts them, and -n counts each as one. If returns of a recursive function are missed \
-(NMISSED), calls of it may be joined with the return of the call around them.
+`FUNCTION(ARGUMENTS) -> NAME:TYPE` is a call: an entry probe and a return probe, whose events are printed as one \
+line when the function returns, with the duration. Arguments are names of parameters (`filename:ustring`, \
+`how->flags`), `*` for all of them, or `NAME=` and a value of a definition (`+0($arg2):ustring`). Types can be left \
+out if the kernel has them, and so can `-> NAME`. --filter can use the fields of both ends. If one end of a call is \
+missing, its line has the reason: `no entry` (the call began before), `no return` (the kernel missed it), `running` \
+(when the command ended), `gap` (events were lost), `limit` (65536 calls were open, and this was the oldest). The \
+summary counts such calls, and -n counts each as one. If returns of a recursive function are missed (NMISSED), a \
+call may be joined with the return of an outer call.
 
-The command ends with Ctrl-C, after -n events, after the time of --for, or when the command after `--` \
-has ended. Every event that the probes recorded until then is shown or reported as lost: recording \
-begins after the daemon has subscribed the command, the command after `--` runs when all probes record, \
-and the daemon reads the last events before it deletes the probes. If they cannot be read, the summary \
-says `at least` how many events are lost, and why. `kprobectl trace` never stops the command after `--`: if tracing ends first, it waits \
-for it. If `kprobectl trace` is killed, the daemon deletes the probes when it sees the end of the \
+The command ends at Ctrl-C, after -n events, after the time of --for, or when the command after `--` has ended. \
+Every event that the probes recorded until then is printed or reported as lost: the probes begin to record after the \
+daemon has subscribed the command, the command after `--` starts when all probes record, and the daemon reads the \
+last events before it deletes the probes. If it cannot read them, the summary has the reason and `at least` how many \
+events are lost. `kprobectl trace` never stops the command after `--`: if tracing ends first, it waits for that command. If `kprobectl trace` is killed, the daemon deletes the probes when it sees the end of the \
 connection; if the network fails, after 30 seconds.
 
 Other clients see the probes in `kprobectl list`. `kprobectl add --lease 2h` defines probes that outlive \
 the command, for a limited time.
 
---filter, --pid, --tid, --comm and --cpu select events as for `kprobectl observe`. What the kernel can decide of \
-them it decides: nothing else is recorded. It knows threads and not processes, so that --pid is left to the daemon, \
-and so are `tgid`, names of symbols, and comparisons joined to these by `||`. --comm compares the name that a task \
-has when the probe is hit. The summary says how many events were recorded, and how many of them were not selected.
+--filter, --pid, --tid, --comm and --cpu select events as for `kprobectl observe`. The kernel applies them if it \
+can, and then records no other events. It knows threads and not processes: the daemon applies --pid, `tgid`, names of \
+symbols, and comparisons joined to these by `||`. --comm compares the name that a task has when the probe is hit. The \
+summary has the number of events that were recorded, and of those that were not selected.
 
-With --hosts or --host-selector it defines the probes on all hosts before the first of them records, and \
-shows their events in one order of time, as `kprobectl observe` does. A host that refuses a definition, \
+With --hosts or --host-selector, the command defines the probes on all hosts before the first of them records, and \
+prints their events in one order of time, as `kprobectl observe` does. A host that refuses a definition, \
 or is lost, is reported with the reason and counted in the ledger of hosts; the others continue, unless \
 --fail-fast is given. At the end the probes are deleted on all hosts. On more than 20 hosts (or \
 `confirm_above` of the context) the command only shows what it would define, unless --yes is given. The \

@@ -116,7 +116,7 @@ impl Output {
         if !matches!(state.phase, Phase::Done | Phase::Undone) {
             let path = path.display();
             self.note(&format!(
-                "`kprobectl rollout resume --state {path}` goes on, and `kprobectl rollout undo --state {path}` puts everything back"
+                "`kprobectl rollout resume --state {path}` continues, and `kprobectl rollout undo --state {path}` undoes all changes"
             ));
         }
         Ok(())

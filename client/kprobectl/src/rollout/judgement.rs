@@ -52,10 +52,10 @@ impl Reading {
     /// Whether the counters of two readings are comparable, or why not.
     fn comparable(&self, now: &Self) -> Result<(), &'static str> {
         if self.boot_id != now.boot_id {
-            return Err("the host was booted anew: its counters began at zero");
+            return Err("the host was booted again: its counters began at zero");
         }
         if self.daemon_start_ms != now.daemon_start_ms {
-            return Err("the daemon was started anew: its ledger began at zero");
+            return Err("the daemon was started again: its ledger began at zero");
         }
         Ok(())
     }
@@ -286,10 +286,10 @@ mod tests {
         assert_eq!(with(|now| now.etag.clear()), "`k/a` was changed by someone else since");
         let mut booted = reading(probe(30, 0, 0, 1000));
         booted.boot_id = "c".to_owned();
-        assert_eq!(missing(&booted), "the host was booted anew: its counters began at zero");
+        assert_eq!(missing(&booted), "the host was booted again: its counters began at zero");
         let mut restarted = reading(probe(30, 0, 0, 1000));
         restarted.daemon_start_ms = 7;
-        assert_eq!(missing(&restarted), "the daemon was started anew: its ledger began at zero");
+        assert_eq!(missing(&restarted), "the daemon was started again: its ledger began at zero");
     }
 
     #[test]

@@ -37,7 +37,7 @@ fn foreign_events_are_listed() {
     perf/slow_path  entry   vfs_read  (top),trace-cmd  1234  no         yes
     perf/two        entry   vfs_read  -                   -  no         no
     -- stderr
-    note: `perf/two` cannot be adopted: it has 2 places under one name, and a probe of kprobed has one place
+    note: `perf/two` cannot be adopted: it has 2 probe points under one name, and a probe of kprobed has one
     ");
     assert_snapshot!(fake.run(&["list", "--foreign", "-o", "wide"]), @"
     exit: 0
@@ -47,7 +47,7 @@ fn foreign_events_are_listed() {
     perf/slow_path  entry   vfs_read  (top),trace-cmd  1234  no         yes              1  p:perf/slow_path vfs_read size=%dx:u64
     perf/two        entry   vfs_read  -                   -  no         no               -  p:perf/two vfs_read; p:perf/two vfs_write
     -- stderr
-    note: `perf/two` cannot be adopted: it has 2 places under one name, and a probe of kprobed has one place
+    note: `perf/two` cannot be adopted: it has 2 probe points under one name, and a probe of kprobed has one
     ");
     assert_snapshot!(fake.run(&["list", "--foreign", "none/*"]), @"
     exit: 0
@@ -61,7 +61,7 @@ fn foreign_events_are_listed() {
     -- stdout
     {"name":"kprobes/open","kernel_definitions":["p:perf/slow_path vfs_read size=%dx:u64"],"kind":"PROBE_KIND_RETURN","place":"vfs_read","enabled_in":["kprobed"],"hits":"1234","nmissed":"1","made_by_kprobed":true,"obstacle":"","obstacle_message":"","definition":"p:perf/slow_path vfs_read size=%dx:u64"}
     {"name":"perf/slow_path","kernel_definitions":["p:perf/slow_path vfs_read size=%dx:u64"],"kind":"PROBE_KIND_ENTRY","place":"vfs_read","enabled_in":["","trace-cmd"],"hits":"1234","nmissed":"1","made_by_kprobed":false,"obstacle":"","obstacle_message":"","definition":"p:perf/slow_path vfs_read size=%dx:u64"}
-    {"name":"perf/two","kernel_definitions":["p:perf/two vfs_read","p:perf/two vfs_write"],"kind":"PROBE_KIND_ENTRY","place":"vfs_read","enabled_in":[],"made_by_kprobed":false,"obstacle":"SEVERAL_PLACES","obstacle_message":"it has 2 places under one name, and a probe of kprobed has one place","definition":""}
+    {"name":"perf/two","kernel_definitions":["p:perf/two vfs_read","p:perf/two vfs_write"],"kind":"PROBE_KIND_ENTRY","place":"vfs_read","enabled_in":[],"made_by_kprobed":false,"obstacle":"SEVERAL_PLACES","obstacle_message":"it has 2 probe points under one name, and a probe of kprobed has one","definition":""}
     -- stderr
     "#);
 }
@@ -74,7 +74,7 @@ fn events_are_adopted() {
     -- stdout
     perf/slow_path armed
     -- stderr
-    error: `perf/two` cannot be adopted: it has 2 places under one name, and a probe of kprobed has one place
+    error: `perf/two` cannot be adopted: it has 2 probe points under one name, and a probe of kprobed has one
     note: `perf/slow_path` is switched on in other trace instances as well, and stays so: (top), trace-cmd
     ");
     let whole = fake.run(&["adopt", "perf/slow_path"]);

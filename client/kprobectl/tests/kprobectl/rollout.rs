@@ -279,7 +279,7 @@ fn a_daemon_that_is_started_anew_while_its_wave_is_watched_lets_it_wait() {
     fleet.hosts[1].0.change(|habits| habits.restarts = 1);
     let paused = client.wait_with_output().unwrap();
     assert_eq!(code(&paused), 4, "{}", shown(&paused));
-    let reason = "data is missing: h2: the daemon was started anew";
+    let reason = "data is missing: h2: the daemon was started again";
     assert!(shown(&paused).contains(reason), "{}", shown(&paused));
     let resumed = fleet.run(&["resume", "--state", "roll.json"]);
     assert_eq!(code(&resumed), 0, "{}", shown(&resumed));

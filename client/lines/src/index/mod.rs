@@ -102,7 +102,7 @@ struct Loaded {
 }
 
 fn damaged() -> LinesError {
-    LinesError::new("the index is damaged").hint("make it anew from the file with debug information")
+    LinesError::new("the index is damaged").hint("make it again from the file with debug information")
 }
 
 /// A value that was read at its first use.
@@ -125,7 +125,7 @@ fn head(bytes: &[u8]) -> Result<(Head, &[u8])> {
         return Err(LinesError::new(format!(
             "the index has version {version}, and this program reads version {VERSION}"
         ))
-        .hint("make it anew from the file with debug information"));
+        .hint("make it again from the file with debug information"));
     }
     let (length, rest) = rest.split_first_chunk().ok_or_else(damaged)?;
     let length = usize::try_from(u32::from_le_bytes(*length)).map_err(|_too_large| damaged())?;

@@ -331,7 +331,7 @@ impl Site<'_> {
             let bytes = symbol.map_or(0, |symbol| symbol.bytes);
             if offset >= bytes {
                 return Err(LinesError::new(format!(
-                    "the function `{}` has {bytes} bytes, and +{offset:#x} is behind its end",
+                    "the function `{}` has {bytes} bytes, and +{offset:#x} is beyond its end",
                     self.name
                 )));
             }
@@ -352,7 +352,7 @@ impl Site<'_> {
             if end.is_some_and(|end| *line >= end) {
                 let last = end.map_or(0, |end| end - self.declared.line);
                 return Err(LinesError::new(format!(
-                    "line {} of `{}` is behind its end",
+                    "line {} of `{}` is beyond its end",
                     line - self.declared.line,
                     self.name
                 ))

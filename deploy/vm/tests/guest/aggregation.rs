@@ -460,7 +460,7 @@ fn an_aggregation_ends_with_its_event_and_says_why(fixture: &Fixture) -> Result<
     };
     ensure!(why.contains("has ended: another program has removed the event"), "{why}");
     let audit = guest.ctl("audit")?;
-    ensure!(audit.contains("which is made anew"), "{audit}");
+    ensure!(audit.contains("which is made again"), "{audit}");
     ensure!(guest.wait_for(guest.client.list_aggregations())??.is_empty());
     let instances = guest.shell("ls /sys/kernel/tracing/instances")?;
     ensure!(!instances.contains("aggregation"), "an instance is left: {instances}");

@@ -111,7 +111,7 @@ fn what_others_made_is_left_alone(fixture: &Fixture) -> Result<()> {
         guest.shell(&format!("echo '{line} {rest}' >> {TRACEFS}/kprobe_events"))?;
         let theirs = guest.tracefs("kprobe_events")?.lines().last().unwrap_or_default().to_owned();
         ensure!(guest.tracefs("kprobe_events")?.lines().count() == 2, "{}", guest.tracefs("kprobe_events")?);
-        expect(&guest, "shared", ProbeState::Drifted, "added a place")?;
+        expect(&guest, "shared", ProbeState::Drifted, "added a probe point")?;
         let note = delete(&guest, "shared")?;
         ensure!(guest.tracefs("kprobe_events")?.trim() == theirs, "{}", guest.tracefs("kprobe_events")?);
         ensure!(note.contains("left alone"), "{note}");

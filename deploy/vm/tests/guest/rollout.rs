@@ -258,7 +258,7 @@ fn a_daemon_that_is_started_anew_lets_it_wait(fixture: &Fixture) -> Result<()> {
     let text = said.all();
     ensure!(said.code == 4, "{said:?}");
     // It was read when the daemon was back, or while it was away.
-    ensure!(text.contains("the daemon was started anew") || text.contains("no answer: "), "{text}");
+    ensure!(text.contains("the daemon was started again") || text.contains("no answer: "), "{text}");
     let said = rollout(&guest, "undo --state roll.json")?;
     ensure!(said.code == 0, "{said:?}");
     is_as_before(&guest)

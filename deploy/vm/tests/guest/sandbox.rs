@@ -92,7 +92,7 @@ fn every_thread_is_restricted_and_the_daemon_works(fixture: &Fixture) -> Result<
         doctor.contains("system calls are filtered on ") && doctor.contains("capabilities 0x400020000"),
         "{doctor}"
     );
-    let is_missed = guest.log().contains("a part of the sandbox is not in force");
+    let is_missed = guest.log().contains("a part of the sandbox does not apply");
     ensure!(is_missed != fixture.restricts_files(), "{}", guest.log());
     if fixture.restricts_files() {
         ensure!(doctor.contains("the daemon can open only the files that it needs"), "{doctor}");

@@ -155,10 +155,7 @@ fn a_call_starts_the_daemon(host: &Host) -> Result<()> {
     host.shell("kprobectl --server tcp://127.0.0.1:7443 list | grep calls")?;
     let log = host.log();
     ensure!(log.contains("of_service_manager=true"), "{log}");
-    ensure!(
-        !log.contains("a part of the sandbox is not in force") && !log.contains("not permitted"),
-        "{log}"
-    );
+    ensure!(!log.contains("a part of the sandbox does not apply") && !log.contains("not permitted"), "{log}");
     Ok(())
 }
 

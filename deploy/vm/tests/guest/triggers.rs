@@ -145,7 +145,7 @@ fn modules_that_come_and_go_are_noticed(fixture: &Fixture) -> Result<()> {
     guest.add("p:missing virtio_rng:no_such_function")?;
     let checked = guest.ctl_says("check 'p virtio_rng:no_such_function'")?.all();
     ensure!(checked.contains("accepted") && checked.contains("`virtio_rng` is not loaded"), "{checked}");
-    ensure!(checked.contains("the place is proven, and the probe defined, when"), "{checked}");
+    ensure!(checked.contains("the address is checked, and the probe defined, when"), "{checked}");
     // It is kept, and what is wanted of it changes as with any other.
     guest.wait_for(guest.client.set_enabled("probed", false))??;
     guest.wait_for(guest.client.set_filter("probed", "common_pid > 0"))??;

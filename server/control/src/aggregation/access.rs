@@ -94,7 +94,8 @@ impl Access<'_> {
         if !self.allows(&caller, counting) {
             let message =
                 format!("`{probe}` is counted by an aggregation that you may not see: ask who made it");
-            return refused(message).fix("whoever may `administer` the daemon can delete the aggregation");
+            return refused(message)
+                .fix("a client that may `administer` the daemon can delete the aggregation");
         }
         let name = &counting.aggregation.name;
         refused(format!("`{probe}` is counted by the aggregation `{name}`: delete that first"))

@@ -396,7 +396,7 @@ impl TriggerPlan {
         for (index, context) in spec.keys().enumerate() {
             let path = format!("{root}.keys[{index}]");
             if context == ContextKey::Stack {
-                return refuse(path, "a latency has no call stack: it lies between two places");
+                return refuse(path, "a latency has no call stack: it lies between two probes");
             }
             let Some((hist, meaning, name)) = context_key(context) else {
                 return refuse(path, "a key must be a field or a context key");

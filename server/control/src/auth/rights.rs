@@ -237,7 +237,7 @@ fn refused(caller: &Caller, on: &str, why: &str, rule: Option<&RuleName>) -> Err
     let error = Error::new(Reason::NOT_ALLOWED, message)
         .with("principal", &principal)
         .with("method", method)
-        .fix("`kprobectl auth whoami` lists your roles; ask whoever keeps the role file of this host");
+        .fix("`kprobectl auth whoami` lists your roles; ask the administrator of this host");
     match rule {
         Some(rule) => error.with("role", &rule.role).with("line", &rule.line),
         None => error,

@@ -84,7 +84,7 @@ fn measured(parts: &ControllerParts) -> Option<CostTable> {
             Some(table)
         }
         Err(error) => {
-            tracing::warn!(%error, "cannot measure what hits cost: conservative figures are in force");
+            tracing::warn!(%error, "cannot measure what hits cost: conservative costs apply");
             None
         }
     }

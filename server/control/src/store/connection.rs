@@ -552,7 +552,7 @@ impl Link {
             match prove(connection).await {
                 Ok(()) => self.proven = true,
                 Err(error) => {
-                    tracing::warn!(%error, ?rolled_back, "opening the database anew");
+                    tracing::warn!(%error, ?rolled_back, "opening the database again");
                     self.give_up().await;
                 }
             }

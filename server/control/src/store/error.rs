@@ -259,7 +259,7 @@ impl Fault {
     pub fn fix(self) -> &'static str {
         match self {
             Self::Full => {
-                "make room on the file system of the state directory: the daemon then goes on by itself"
+                "make room on the file system of the state directory: the daemon then continues automatically"
             }
             Self::Io => "look for the disk's errors in the kernel log (`dmesg`)",
             Self::ReadOnly => {

@@ -9,7 +9,7 @@ use super::{Store, StoreError, to_i64};
 use kprobed_trace::spool::Cursor;
 
 /// What a bad place costs.
-const LOST: &str = "the exporter begins anew, and may leave out or repeat events";
+const LOST: &str = "the exporter begins again, and may leave out or repeat events";
 
 /// Absent for a row that is no place.
 fn place(row: &mut CheckedRow<'_>) -> Option<Cursor> {

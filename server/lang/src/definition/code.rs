@@ -67,7 +67,7 @@ codes! {
         "write FUNCTION, FUNCTION+OFFSET, MODULE:FUNCTION or an address such as 0xffffffff81000000";
     /// Several symbols have this name.
     NonUniqSymbol "NON_UNIQ_SYMBOL" "The symbol is not unique"
-        "write the place as _stext+DISTANCE or as an address";
+        "write the probe point as _stext+DISTANCE or as a number";
     /// A return probe that is not at a function entry.
     BadRetprobe "BAD_RETPROBE" "Retprobe address must be an function entry"
         "probe the function itself, without an offset";
@@ -278,7 +278,7 @@ codes! {
         "use an offset at which an instruction starts";
     /// The kernel refused to register the probe.
     FailRegProbe "FAIL_REG_PROBE" "Failed to register probe event"
-        "this place cannot be probed";
+        "this address cannot be probed";
     /// Entry and return probes on one event.
     DiffProbeType "DIFF_PROBE_TYPE" "Probe type is different from existing probe"
         "choose another event name";
@@ -305,7 +305,7 @@ codes! {
         "";
     /// Ours: a deletion that fits only events that the daemon did not define.
     ForeignProbe "FOREIGN_PROBE" ""
-        "whoever defined it can delete it";
+        "the program that defined it can delete it";
     /// Ours: a deletion with a place, of one of several probes of an event.
     DeletesLocation "DELETES_LOCATION" ""
         "name the event alone: `-:GRP/EVENT`";
@@ -320,7 +320,7 @@ codes! {
         "a definition starts with `p` (probe), `r` (return probe) or `-:` (delete)";
     /// Ours (the kernel logs nothing): no place.
     NoPlace "NO_PLACE" ""
-        "write a place after the name: `p:GRP/EVENT FUNCTION`";
+        "write a probe point after the name: `p:GRP/EVENT FUNCTION`";
     /// Ours: no definition in the text.
     NoDefinition "NO_DEFINITION" ""
         "write for example `p:GRP/EVENT FUNCTION`";

@@ -135,7 +135,7 @@ impl FetchParser<'_> {
         let is_other = !rest.is_empty() && !self.features.fprobe;
         if self.site != Site::Return && !is_other {
             let what = if self.site == Site::Address {
-                "`$retval` needs a function name as the place, not an address"
+                "`$retval` needs a function name as the probe point, not an address"
             } else {
                 "`$retval` is known only when the function returns"
             };
@@ -195,7 +195,7 @@ impl FetchParser<'_> {
                 ("this kernel has the arguments of a function at its entry only, not when it returns", entry)
             }
             _ => (
-                "function arguments need a function name as the place, not an address",
+                "function arguments need a function name as the probe point, not an address",
                 "write the name of the function, or read the registers: NAME=%di".to_owned(),
             ),
         };

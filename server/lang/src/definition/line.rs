@@ -82,14 +82,14 @@ pub(super) fn single(text: &str) -> Result<Vec<Word<'_>>, Diagnostic> {
             return Err(Diagnostic::error(
                 Code::SeveralLines,
                 Span::new(first.start, last.end()),
-                "a second definition: one text defines one probe",
+                "a second definition: a request defines one probe",
             ));
         }
         check_line(text, line, first.start)?;
         found = Some(words);
     }
     found.ok_or_else(|| {
-        Diagnostic::error(Code::NoDefinition, Span::point(text.len()), "no definition in this text")
+        Diagnostic::error(Code::NoDefinition, Span::point(text.len()), "there is no definition")
     })
 }
 

@@ -57,7 +57,7 @@ pub(super) fn read_words(
     parameters: &dyn Parameters,
 ) -> Parsed {
     let (Some(first), Some(last)) = (words.first().copied(), words.last().copied()) else {
-        return Diagnostic::error(Code::NoDefinition, Span::point(0), "no definition in this text").into();
+        return Diagnostic::error(Code::NoDefinition, Span::point(0), "there is no definition").into();
     };
     let span = Span::new(first.start, last.end());
     match first.text.as_bytes().first() {
@@ -105,7 +105,7 @@ fn probe(
     parameters: &dyn Parameters,
 ) -> Parsed {
     let (Some(head), Some(place_word)) = (words.first().copied(), words.get(1).copied()) else {
-        let problem = Diagnostic::error(Code::NoPlace, Span::point(span.end), "the place is missing");
+        let problem = Diagnostic::error(Code::NoPlace, Span::point(span.end), "the probe point is missing");
         return match with_letter(words, features) {
             Some(hint) => problem.with_hint(hint).into(),
             None => problem.into(),
@@ -218,7 +218,7 @@ fn place(word: Word<'_>, features: &Features) -> Result<Place, Diagnostic> {
         return Err(Diagnostic::error(
             Code::UnsupportedFeature,
             word.span(),
-            "this is a place in a file: probes of programs are not kernel probes",
+            "this is an offset in a file: probes of programs are not kernel probes",
         )
         .with_hint("write the name of a kernel function"));
     }
@@ -227,7 +227,7 @@ fn place(word: Word<'_>, features: &Features) -> Result<Place, Diagnostic> {
         Some(at) if &word.text[at..] == "%return" => word.head(at),
         Some(at) => {
             let suffix = word.tail(at);
-            let message = format!("`{}` cannot follow a place", suffix.text);
+            let message = format!("`{}` cannot follow a probe point", suffix.text);
             return Err(Diagnostic::error(Code::BadAddrSuffix, suffix.span(), message));
         }
     };
@@ -335,7 +335,7 @@ pub(super) fn check_event(word: Word<'_>) -> Result<Name, Diagnostic> {
 /// problem.
 fn delete(text: &str, words: &[Word<'_>], span: Span) -> Result<DeleteDefinition, Diagnostic> {
     let Some((head, location)) = words.split_first() else {
-        return Err(Diagnostic::error(Code::NoDefinition, Span::point(0), "no definition in this text"));
+        return Err(Diagnostic::error(Code::NoDefinition, Span::point(0), "there is no definition"));
     };
     if head.start > 0 && !text[..head.start].ends_with('\n') {
         let message = "the kernel takes a deletion only at the very start of a line";

@@ -56,7 +56,7 @@ enum ScrapeError {
     #[error(transparent)]
     Control(#[from] error::Error),
     /// The text cannot be made.
-    #[error("cannot write the figures: {0}")]
+    #[error("cannot write the metrics: {0}")]
     Text(#[from] std::fmt::Error),
 }
 

@@ -111,7 +111,7 @@ impl Readers {
             let context = context.clone();
             let thread = Builder::new().name(format!("kprobed-read-{index}")).spawn(move || {
                 if let Err(errno) = Reader::new(parts, &context).run() {
-                    tracing::error!(%errno, "a reader cannot go on: events are no longer read");
+                    tracing::error!(%errno, "a reader cannot continue: events are no longer read");
                 }
             })?;
             handles.push(Handle { commands: Arc::new(outbox), thread, cpus: numbers });

@@ -102,7 +102,7 @@ impl CheckOutcome {
             return Some(warning(message).with_hint(format!("write `{symbol}` without the module")));
         }
         let message = format!(
-            "module `{module}` is not loaded: the place is proven, and the probe defined, when the module is loaded"
+            "module `{module}` is not loaded: the address is checked, and the probe defined, when the module is loaded"
         );
         let hint = format!("`modinfo {module}` shows whether there is such a module");
         Some(warning(message).with_hint(hint))

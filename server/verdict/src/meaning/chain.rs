@@ -143,7 +143,7 @@ fn root(kind: &FetchKind, at: At) -> Root {
             Root::Unknown(format!("the type of `{symbol}` is not known"))
         }
         FetchKind::Memory(MemoryAddress::Address(_)) => {
-            Root::Unknown("an address is another place on every build".to_owned())
+            Root::Unknown("an address is another location on every build".to_owned())
         }
         FetchKind::Btf { .. } | FetchKind::AllArguments | FetchKind::Deref { .. } => {
             Root::Unknown("the kernel resolves the name, and shows no types".to_owned())

@@ -112,7 +112,7 @@ fn of_function(before: &Meaning, now: &Meaning) -> Option<Difference> {
     if before.is_of_same_function(now) {
         return None;
     }
-    let message = format!("the place was `{}` and is `{}` now", before.location, now.location);
+    let message = format!("the address was `{}` and is `{}` now", before.location, now.location);
     Some(difference(DifferenceKind::Place, "", message, (before.location.clone(), now.location.clone())))
 }
 
@@ -131,7 +131,7 @@ fn of_code(before: &Meaning, now: &Meaning, matters: Matters) -> Option<Differen
             }
             let message = match code.place {
                 _ if code.function != other.function => {
-                    format!("the place was in `{}` and is in `{}` now", code.function, other.function)
+                    format!("the address was in `{}` and is in `{}` now", code.function, other.function)
                 }
                 Some(place) => {
                     format!("the code of `{}` has changed before offset {place}, or there", code.function)
@@ -145,7 +145,7 @@ fn of_code(before: &Meaning, now: &Meaning, matters: Matters) -> Option<Differen
             (listing(code), now.location.clone()),
         ),
         (None, Some(code)) => changed(
-            format!("the place was the entry of a function, and is inside of `{}` now", code.function),
+            format!("the address was the entry of a function, and is inside of `{}` now", code.function),
             (before.location.clone(), listing(code)),
         ),
     }
@@ -227,7 +227,7 @@ impl Pair<'_> {
             },
             // The code was compared already.
             (Origin::Code, Origin::Code) | (Origin::Fixed, Origin::Fixed) => None,
-            (Origin::Code | Origin::Fixed, _) => Some(self.unknown("its place is of another kind now")),
+            (Origin::Code | Origin::Fixed, _) => Some(self.unknown("its probe point is of another kind now")),
         }
     }
 

@@ -81,7 +81,7 @@ pub(super) fn outside(found: &Symbols<'_>, case: &Case<'_>) -> Option<Refusal> {
         found.offset
     );
     let inside = last_inside(symbol.address, case);
-    let inside = inside.map(|last| format!("+{last} is the last place in it; ")).unwrap_or_default();
+    let inside = inside.map(|last| format!("+{last} is the last offset in it; ")).unwrap_or_default();
     let hint = format!("{inside}name the other function, if it is meant");
     Some(case.refuse(Rule::OutsideFunction, message).with_hint(hint))
 }
@@ -130,9 +130,9 @@ pub(super) fn behind_the_end(refusal: Refusal, found: &Symbols<'_>, case: &Case<
     let outside = found.taken.filter(|symbol| symbol.address != case.start && is_of_place);
     let Some(symbol) = outside.filter(|symbol| !ANCHORS.contains(&symbol.name)) else { return refusal };
     let size = facts_size(case.facts, symbol.address);
-    let message = format!("`{}` is {size} bytes long: +{} is behind its end", symbol.name, found.offset);
+    let message = format!("`{}` is {size} bytes long: +{} is beyond its end", symbol.name, found.offset);
     let inside = last_inside(symbol.address, case);
-    let hint = inside.map(|last| format!("+{last} is the last place in it")).unwrap_or_default();
+    let hint = inside.map(|last| format!("+{last} is the last offset in it")).unwrap_or_default();
     Refusal { rule: Rule::OutsideFunction, message, hint, ..refusal }
 }
 

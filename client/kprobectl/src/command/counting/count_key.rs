@@ -119,7 +119,7 @@ fn bucket_size(text: &str) -> Result<u64, String> {
 /// A key of a latency besides the latency itself: something that every event has.
 fn latency_key(text: &str) -> Result<ContextKey, String> {
     match context(text) {
-        Some(ContextKey::Stack) => Err("a latency has no call stack: it lies between two places".to_owned()),
+        Some(ContextKey::Stack) => Err("a latency has no call stack: it lies between two probes".to_owned()),
         Some(key) => Ok(key),
         None => Err(format!("`{text}` is not a key of a latency: write `thread`, `comm` or `cpu`")),
     }

@@ -44,9 +44,9 @@ It is not printed with -q, or if only the history is read.
 --filter is an expression of the kernel's filter language over the fields of the probe and comm, pid \
 (thread id), tgid, cpu, probe and host: == != < <= > >= & with numbers, == != ~ with strings and globs, \
 && || ! and parentheses. A field of the probe that has one of these names is written fields.NAME. The \
-daemon evaluates the filter, for this command alone. --pid (the process, tgid), --tid (the thread, pid), --comm and --cpu are short for parts of it; \
-values of one of them are alternatives. A kernel filter (`kprobectl update --filter`) keeps events from being \
-recorded at all.
+daemon evaluates the filter, for this command only. --pid (the process, tgid), --tid (the thread, pid), --comm and --cpu \
+are short forms of such conditions; several values of one of them are alternatives. The kernel's filter of a probe \
+(`kprobectl update --filter`) prevents that events are recorded.
 
 TIME is how long ago (`10m`, `7h`), a time of day (`07:00`: the last such moment), or a date with a time, \
 in RFC 3339 or as printed by --wide. A time without a zone is local.
@@ -55,12 +55,12 @@ in RFC 3339 or as printed by --wide. A time without a zone is local.
 -n ends the command inside a batch of events, the next run shows that batch again.
 
 With --hosts or --host-selector the events of all hosts are shown in one order of time. The command \
-measures the offset of each host's clock over the connection, again and again, and shows and orders \
+measures the offset of each host's clock over the connection every 30 seconds, and orders and prints \
 events by the corrected time; JSON has both times. Events of two hosts that are closer together than \
 the error bounds of their clocks (shown with each host) may have happened in the other order. An event \
-is shown when every host has reported that no earlier one follows. If a host is silent for --max-wait, \
-the others do not wait for it any longer: what it sends after that, and events that are older than \
-shown ones, are marked `late`. State changes of hosts are shown among the events, and at the end the \
+is printed when every host has reported that no earlier one follows. If a host is silent for --max-wait, \
+the others continue without it: events that it sends after that, and events that are older than \
+printed ones, are marked `late`. State changes of hosts are shown among the events, and at the end the \
 outcome of each.
 
 --from reads what daemons have published to NATS JetStream ([export.nats] of their configuration): the \
@@ -70,20 +70,19 @@ the stream when the command begins. Globs, --filter, --pid, --tid, --comm, --cpu
 evaluated by this command; a field that no probe has selects nothing. -l, --last, --cursor, -p and the \
 limits of queues need a daemon, and so do `.function` and `common_*` other than `common_pid` and `common_cpu` in a filter. --ca, --cert and --key are for tls://.
 
--p defines a probe that is deleted when the command ends, on all hosts, as `kprobectl trace` does; without a \
-PROBE-GLOB only its events are shown. It records no more than the filter of the command needs, as far as the kernel \
-can tell.
+-p defines a temporary probe on all hosts, as `kprobectl trace` does; without a PROBE-GLOB only its events are shown. \
+The kernel applies as much of the command's filter to it as it can.
 
-If the daemon was started again, the output says when: what happened from the end of its run before until then may \
+If the daemon was started again, the output has the time: events between the end of its previous run and that time may \
 not be recorded. JSON has an object of the type `epoch` there, with `start_time`.
 
-Numbers are shown as people write them, if the kernel's types say how: fd=-2 (ENOENT), how=1 (SHUT_WR), dport=443, dev=8:1, \
-mode=0644. JSON and YAML have the recorded numbers in `fields` and these texts in `names`. A filter compares with what is \
-shown: 'fd == -ENOENT', 'dport == 443', 'dev == \"8:1\"'. The address of a probe is shown if it is inside of a function or the \
+Numbers are shown as their types in the kernel suggest: fd=-2 (ENOENT), how=1 (SHUT_WR), dport=443, dev=8:1, mode=0644. \
+JSON and YAML have the recorded numbers in `fields` and these strings in `names`. A filter compares with the shown value: \
+'fd == -ENOENT', 'dport == 443', 'dev == \"8:1\"'. The address of a probe is shown if it is inside of a function or the \
 caller that a function returned to; -o wide shows all.
 
-A value followed by `(?)` is unproven: nothing shows that it was read, or that it is what its name says (`kprobectl \
-check` says why). JSON and YAML list such fields in `unproven`, and those that could not be read in `faults`.
+A value followed by `(?)` is unproven: nothing shows that it was read, or that its name is right (`kprobectl \
+check` has the reason). JSON and YAML list such fields in `unproven`, and those that could not be read in `faults`.
 
 Examples:
   kprobectl observe

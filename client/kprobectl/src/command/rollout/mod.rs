@@ -140,7 +140,7 @@ async fn start(global: &Global, prepared: Prepared, output: &mut Output) -> Resu
         let phase = StateFile::read(&file.path)?.phase;
         if !matches!(phase, Phase::Done | Phase::Undone) {
             let message = format!("`{}` has a roll-out that is {phase}", path.display());
-            let hint = "`kprobectl rollout resume` goes on with it and `rollout undo` puts everything back; or name another file with `--state`";
+            let hint = "`kprobectl rollout resume` continues it and `rollout undo` undoes it; or name another file with `--state`";
             return Err(Failure::usage(message, Some(hint.to_owned())));
         }
     }
@@ -201,7 +201,7 @@ async fn go_on(
 fn interrupted(state: &Path) -> Failure {
     let path = state.display();
     let hint = format!(
-        "`kprobectl rollout resume --state {path}` goes on, and `kprobectl rollout undo --state {path}` puts everything back"
+        "`kprobectl rollout resume --state {path}` continues, and `kprobectl rollout undo --state {path}` undoes all changes"
     );
     Failure::new(Exit::Interrupted, format!("interrupted: the roll-out stands in `{path}`"), [hint])
 }

@@ -39,7 +39,7 @@ fn a_daemon_that_is_started_anew_lets_it_wait() {
     // Its own wave's look, and two readings.
     world.daemons.borrow_mut()[1].restarts_after = Some(3);
     let end = whole(&world, state(2, "100%"));
-    let reason = "data is missing: h1: the daemon was started anew: its ledger began at zero";
+    let reason = "data is missing: h1: the daemon was started again: its ledger began at zero";
     assert_eq!((end.phase, end.reason.as_str()), (Phase::Paused, reason));
     assert_eq!(go_on(&world).unwrap().phase, Phase::Done);
 }

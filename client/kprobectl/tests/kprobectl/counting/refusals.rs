@@ -70,7 +70,7 @@ fn what_can_not_be_counted() {
     exit: 2
     -- stdout
     -- stderr
-    error: invalid value 'stack' for '--by <KEY>': a latency has no call stack: it lies between two places
+    error: invalid value 'stack' for '--by <KEY>': a latency has no call stack: it lies between two probes
 
     For more information, try '--help'.
     ");

@@ -33,7 +33,7 @@ fn events() -> Vec<ForeignEvent> {
         hits: None,
         nmissed: None,
         obstacle: "SEVERAL_PLACES".to_owned(),
-        obstacle_message: "it has 2 places under one name, and a probe of kprobed has one place".to_owned(),
+        obstacle_message: "it has 2 probe points under one name, and a probe of kprobed has one".to_owned(),
         definition: String::new(),
         ..slow.clone()
     };

@@ -128,7 +128,7 @@ fn assumptions(definition: &ProbeDefinition, features: &Features) -> Vec<String>
     );
     assume(
         any(&|kind| matches!(kind, FetchKind::Register(_) | FetchKind::StackNth(_) | FetchKind::Stack)),
-        "registers and stack hold at the place what the writer expects: nothing checks that",
+        "nothing checks that registers and stack hold what the writer expects at this address",
     );
     assume(
         any(&|kind| matches!(kind, FetchKind::Deref { .. })),
@@ -153,7 +153,7 @@ fn assumptions(definition: &ProbeDefinition, features: &Features) -> Vec<String>
     );
     assume(
         definition.args.iter().any(|argument| argument.base_type().is_text()),
-        "an event with more than about 4000 bytes of text is lost without being counted by the kernel",
+        "an event with more than about 4000 bytes of strings is lost without being counted by the kernel",
     );
     let added = guard::warnings(definition, features);
     found.extend(added.iter().chain(&definition.warnings).map(|warning| match &warning.hint {

@@ -39,7 +39,7 @@ records each time ip_rcv is reached
   perm_addr=+558(+16($arg3)):x8[6]
       6 values of 8 bits, the first at offset 558 behind the pointer at offset 16 of what the third argument points to, in hexadecimal
   name=+0($arg4):string
-      the text up to its NUL at the start of what the fourth argument points to
+      the string up to its NUL at the start of what the fourth argument points to
 fields
   __probe_ip: symbol
   skb: x64
@@ -49,9 +49,9 @@ fields
 assumed
   arguments are where the calling convention puts integers and pointers: di, si, dx, cx, r8, r9, then the stack; floating point and structures by value are counted differently
   offsets fit the structures of the running kernel: they change between versions and configurations
-  an event with more than about 4000 bytes of text is lost without being counted by the kernel
+  an event with more than about 4000 bytes of strings is lost without being counted by the kernel
   there is a field `skb` already: this one is called `skb_2`
-  the text is read up to its NUL, which can be more than 16 bytes: `u8[16]` reads exactly 16 bytes
+  the string is read up to its NUL, which can be more than 16 bytes: `u8[16]` reads exactly 16 bytes
 "
     );
 }
@@ -114,7 +114,7 @@ assumed
 fn arguments_that_only_the_kernel_can_name() {
     let long = "b".repeat(40);
     let told = text(&format!("p f $arg1:string {long}"), &v6_12());
-    assert!(told.contains("\n  $arg1:string\n      the text up to its NUL at"), "{told}");
+    assert!(told.contains("\n  $arg1:string\n      the string up to its NUL at"), "{told}");
     assert!(told.contains(&format!("\n  $arg1: string\n  {long}: as in BTF\n")), "{told}");
 }
 
@@ -135,16 +135,16 @@ fn every_expression_and_type() {
         ("\\\"hi\":string", "the text \"hi\""),
         ("@jiffies", "64 bits at the start of the kernel's jiffies, in hexadecimal"),
         ("@jiffies-8:u32", "32 bits at offset -8 of the kernel's jiffies, as unsigned"),
-        ("@0x1000:string", "the text up to its NUL at address 0x1000"),
+        ("@0x1000:string", "the string up to its NUL at address 0x1000"),
         ("+0(@0x1000):u8", "8 bits at the target of the pointer at address 0x1000, as unsigned"),
         ("+u4(%si):u16", "16 bits at offset 4 of what the register si points to in user memory, as unsigned"),
         (
             "+0(%si):ustring",
-            "the text up to its NUL in user memory at the start of what the register si points to",
+            "the string up to its NUL in user memory at the start of what the register si points to",
         ),
         (
             "+8(%si):string[3]",
-            "3 values of 64 bits, the first at offset 8 of what the register si points to, each the address of a text",
+            "3 values of 64 bits, the first at offset 8 of what the register si points to, each the address of a string",
         ),
     ];
     for (argument, expected) in cases {
@@ -161,7 +161,7 @@ fn every_expression_and_type() {
         ),
         (
             "file->f_path.dentry:string",
-            "the text up to its NUL at the start of what the member file->f_path.dentry points to",
+            "the string up to its NUL at the start of what the member file->f_path.dentry points to",
         ),
         ("$retval->x", "the member ->x of the return value, as in the kernel's BTF"),
     ];

@@ -74,8 +74,8 @@ fn single(fetch: &Fetch, base: BaseType) -> String {
         BaseType::String if matches!(fetch.kind, FetchKind::Comm | FetchKind::ImmediateString(_)) => {
             value(&fetch.kind)
         }
-        BaseType::String => format!("the text up to its NUL at {}", text_place(fetch)),
-        BaseType::UserString => format!("the text up to its NUL in user memory at {}", text_place(fetch)),
+        BaseType::String => format!("the string up to its NUL at {}", text_place(fetch)),
+        BaseType::UserString => format!("the string up to its NUL in user memory at {}", text_place(fetch)),
         BaseType::DentryName => {
             format!("the name in the struct dentry at which {} points", value(&fetch.kind))
         }
@@ -101,7 +101,7 @@ fn array(fetch: &Fetch, base: BaseType, count: u8) -> String {
         BaseType::Symbol | BaseType::SymbolString => (64, "shown as symbols"),
         BaseType::BitField { container, .. } => (container.bits(), "a bit-field of each"),
         BaseType::String | BaseType::UserString | BaseType::DentryName | BaseType::FileName => {
-            (64, "each the address of a text")
+            (64, "each the address of a string")
         }
     };
     format!("{count} values of {bits} bits, the first at {}, {shown}", location(fetch))

@@ -251,7 +251,7 @@ impl Translation<'_> {
 
 /// What differs from 2018 for an array of characters.
 fn unbounded(field: &Field, count: u64) -> Diagnostic {
-    let message = format!("the text is read up to its NUL, which can be more than {count} bytes");
+    let message = format!("the string is read up to its NUL, which can be more than {count} bytes");
     let warning = Diagnostic::warning(Code::Completed, field.ty.span, message);
     if count <= ELEMENTS_MAX {
         warning.with_hint(format!("`u8[{count}]` reads exactly {count} bytes"))

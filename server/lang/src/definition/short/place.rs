@@ -380,7 +380,9 @@ fn of_call(call: SystemCall, returns: bool, word: Word<'_>, names: &dyn KernelNa
     let has_event = names.events().is_some_and(|events| events.contains(&event));
     let mut found = Found::one(What::Call { call, returns }, word.span());
     if has_event {
-        found.notes.push(format!("`{event}` is its event: it has the pointers of texts, and not the texts"));
+        found
+            .notes
+            .push(format!("`{event}` is its event: it has the pointers of strings, and not the strings"));
     }
     found
 }

@@ -100,7 +100,7 @@ fn explicit_names() {
     // The kernel would name the second one after the parameter, so that the name `arg2` is free for
     // the first.
     assert_eq!(named("p vfs_read arg2=%di $arg2", &v6_12()), "p:g/e vfs_read arg2=%di arg2_=$arg2");
-    // With a name it would be the raw slot, which is not a text.
+    // With a name it would be the raw slot, which is not a string.
     for text in ["p:g/e f $arg1:string %di", "p:g/e f $arg1:ustring[4] %di"] {
         let line = named(text, &v6_12());
         assert_eq!(line, text.replace("%di", "arg2=%di"));

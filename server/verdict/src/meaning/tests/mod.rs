@@ -139,7 +139,7 @@ fn the_identity_of_a_place_is_its_name() {
         let (before, now) = (old.meaning(text), new.meaning(text));
         let [difference] = compare(&before, &now).try_into().unwrap();
         assert_eq!(difference.kind.code(), "PLACE_CHANGED", "{text}");
-        assert_eq!(difference.message, "the place was `look+0x0` and is `callee+0x0` now");
+        assert_eq!(difference.message, "the address was `look+0x0` and is `callee+0x0` now");
         assert_eq!(compare(&before, &before), [], "{text}");
     }
     // The same build can be at another address.

@@ -214,7 +214,7 @@ fn a_place_at_a_distance_is_known_by_its_function() {
         assert!(problem.message.contains("`_stext+104` is one of 2 functions `load_phdrs`"), "{problem:?}");
         assert_eq!(
             kernel.refused("p _stext+16 ^task->comm", "NO_BTF_ENTRY"),
-            "write `task_look`: the place is its entry"
+            "write `task_look`: the probe point is its entry"
         );
         let described = describe_function("load_phdrs", None, &kernel.facts).unwrap();
         assert_eq!((described.same_name, described.others.len()), (2, 0));
@@ -409,7 +409,7 @@ fn hints_offer_names_that_there_are() {
     );
     assert_eq!(
         kernel.refused("p vfs_open ^path:string", "BAD_TYPE4STR"),
-        "if it points to a text, write `+0(path):string`"
+        "if it points to a string, write `+0(path):string`"
     );
 }
 

@@ -164,7 +164,7 @@ pub(super) fn at_distance(unknown: Unknown, place: &Place, facts: &KernelFacts) 
         message: format!(
             "names are looked up in the function that is written, and `{symbol}` is none with types"
         ),
-        hint: format!("write `{name}`: the place is its entry"),
+        hint: format!("write `{name}`: the probe point is its entry"),
     }
 }
 

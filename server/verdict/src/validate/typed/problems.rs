@@ -171,13 +171,13 @@ pub(super) fn no_result(at: Span, function: &Function) -> Diagnostic {
 pub(super) fn no_text(btf: &Btf, ty: TypeId, written: &str, at: Span) -> Diagnostic {
     let text = btf.type_text(ty).unwrap_or_default();
     let kind = btf.resolved(ty).map(|ty| ty.kind);
-    let problem = Diagnostic::error(Code::BadType4Str, at, format!("`{text}` is not a text"));
+    let problem = Diagnostic::error(Code::BadType4Str, at, format!("`{text}` is not a string"));
     match kind {
         Ok(Kind::Pointer(_)) => {
-            problem.with_hint(format!("if it points to a text, write `+0({written}):string`"))
+            problem.with_hint(format!("if it points to a string, write `+0({written}):string`"))
         }
         Ok(Kind::Int(int)) if int.bytes == 8 => {
-            problem.with_hint(format!("if it is the address of a text, write `+0({written}):string`"))
+            problem.with_hint(format!("if it is the address of a string, write `+0({written}):string`"))
         }
         _ => problem.with_hint("leave the type out to record the value"),
     }
