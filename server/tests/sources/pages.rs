@@ -18,7 +18,7 @@ const FORGES: &str = ".github";
 
 const ARCHITECTURE: &str = "server/ARCHITECTURE.md";
 
-fn root() -> PathBuf {
+pub(super) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
 }
 
