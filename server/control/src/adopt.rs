@@ -122,7 +122,7 @@ impl Controller {
             Error::new(Reason::NOT_ADOPTABLE, message).with("event", name).with("obstacle", obstacle.code)
         };
         if let Some(probe) = self.parts.registry.get(name) {
-            // Nobody learns of a probe that is hidden from him.
+            // The caller must not learn of a probe that his role hides.
             if !Sight::new(&self.parts.rights, caller.clone()).shows(&probe) {
                 return Err(Error::no_event(name));
             }

@@ -22,8 +22,8 @@ pub enum Detail {
     Listing,
 }
 
-/// The answer for a definition that was judged. `taken`: what has its name already; `further`: a warning for one that is
-/// accepted.
+/// The answer for a definition that was judged. `taken`: what has its name already; `further`: a warning for a
+/// definition that is accepted.
 pub fn judged(
     checker: &Checker,
     outcome: &CheckOutcome,

@@ -1,7 +1,7 @@
 //! Verdicts for a kernel that does not run, from its image, without daemon, root or guest.
 //!
-//! Owns what only a running kernel knows: what boot made of some code, and the contents of modules. Never says that such
-//! a place is accepted.
+//! Owns what only a running kernel knows: what boot made of some code, and the contents of modules. Never
+//! accepts such a probe.
 //!
 //! Not known here, and not repeated in each verdict: names that a module has as well, which kernels since 6.7 refuse as
 //! ambiguous; probes and livepatches of a host; and switches on its command line.

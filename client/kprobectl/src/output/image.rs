@@ -121,8 +121,8 @@ fn render(
     text
 }
 
-/// Verdicts as JUnit XML, for CI systems: a suite for each kernel, with a case for each definition. What is not known to be
-/// accepted, with the meaning that it was made with, is a failure.
+/// Verdicts as JUnit XML, for CI systems: a suite for each kernel, with a case for each definition. A verdict is a
+/// failure unless the definition is accepted with the meaning that it was made with.
 #[derive(Debug)]
 pub(crate) struct JunitReport {
     suites: Vec<Suite>,
