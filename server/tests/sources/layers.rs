@@ -68,7 +68,7 @@ const CRATES: &[Crate] = &[
             &["command"],
             &["cli"],
             &["help"],
-            &["completion", "dispatch"],
+            &["completion", "dispatch", "manual"],
         ],
     },
 ];
