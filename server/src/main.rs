@@ -214,3 +214,31 @@ fn notify(state: NotifyState<'_>) {
         tracing::debug!(%error, "cannot notify systemd");
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory as _;
+
+    use super::*;
+
+    /// The page is also that of `man kprobed`.
+    #[test]
+    fn the_page_of_the_daemon_has_every_option() {
+        let page = include_str!("../../deploy/docs/reference/daemon.md");
+        let whole = Arguments::command();
+        let commands = || std::iter::once(&whole).chain(whole.get_subcommands());
+        let mut seen = 0;
+        for argument in commands().flat_map(clap::Command::get_arguments) {
+            let Some(option) = argument.get_long() else { continue };
+            let help = argument.get_help().map(ToString::to_string).unwrap_or_default();
+            let row = page.lines().find(|line| line.starts_with(&format!("| `--{option} ")));
+            let row = row.or_else(|| page.lines().find(|line| line.starts_with(&format!("| `--{option}`"))));
+            assert!(
+                row.is_some_and(|row| row.contains(&help)),
+                "`--{option}` is explained otherwise: {help}"
+            );
+            seen += 1;
+        }
+        assert_eq!(seen, 6);
+    }
+}

@@ -12,6 +12,7 @@ mod glob;
 mod global;
 mod help;
 mod lines;
+mod manual;
 mod output;
 mod quantity;
 mod rollout;
@@ -25,7 +26,7 @@ use crate::cli::Cli;
 use crate::output::Output;
 
 fn main() -> ExitCode {
-    if completion::answer() {
+    if completion::answer() || manual::answer() {
         return ExitCode::SUCCESS;
     }
     let matches = help::grammar().try_get_matches().unwrap_or_else(|error| help::explained(error).exit());

@@ -71,7 +71,7 @@ const CRATES: &[Crate] = &[
             &["command"],
             &["cli"],
             &["help"],
-            &["completion", "dispatch"],
+            &["completion", "dispatch", "manual"],
         ],
     },
 ];
