@@ -66,7 +66,7 @@ fn run(fixture: &Fixture, page: &str, least: usize) -> Result<()> {
     let commands = commands(page);
     ensure!(commands.len() >= least, "only {} commands: {commands:?}", commands.len());
     let guest = fixture.daemon()?;
-    guest.machine.put("/tmp/recipes.yaml", CONFIGURATION.as_bytes(), 0o600)?;
+    guest.machine.put("/tmp/recipes.yaml", 0o600, CONFIGURATION.as_bytes())?;
     guest.machine.spawn("work", &Command::shell(WORK))?;
     let faults = commands.iter().map(|command| fault(&guest, command)).collect::<Result<Vec<_>>>();
     guest.machine.signal("work", Signal::SIGKILL)?;
