@@ -175,32 +175,42 @@ commands! {
         /// Show and change contexts: hosts, groups, and how to reach them
         Config(config::Arguments) => config::run, Own;
         /// Show the options that every command has
-        Options(OptionsArguments) => options, Own;
+        Options(NoArguments) => options, Own;
         /// Explain what can be traced, and how it is written
-        Language(LanguageArguments) => language, Own;
+        #[command(after_help = LANGUAGE)]
+        Language(NoArguments) => language, Own;
+        /// Show one-liners for what people ask most often
+        #[command(after_help = RECIPES)]
+        Recipes(NoArguments) => recipes, Own;
         /// Print the script with which a shell completes
-        #[command(visible_alias = "completions")]
         Completion(completion::Arguments) => completion, Own;
     }
 }
 
-/// Arguments of `options`: it has none.
+/// Arguments of a command that has none.
 #[derive(Clone, Debug, Args)]
-pub(crate) struct OptionsArguments {}
-
-/// Arguments of `language`: it has none.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = LANGUAGE)]
-pub(crate) struct LanguageArguments {}
+pub(crate) struct NoArguments {}
 
 /// The page of the language, which is also one of the manual.
 const LANGUAGE: &str = include_str!("../../../deploy/docs/reference/definitions.md");
 
-fn language(_: &Global, _: LanguageArguments, output: &mut Output) -> Ready<Result<Exit, Failure>> {
-    ready(output.raw(LANGUAGE.as_bytes()).map(|()| Exit::Success).map_err(Failure::from))
+/// The page of recipes, which is also one of the manual.
+const RECIPES: &str = include_str!("../../../deploy/docs/howto/recipes.md");
+
+fn language(_: &Global, _: NoArguments, output: &mut Output) -> Ready<Result<Exit, Failure>> {
+    ready(printed(LANGUAGE, output))
 }
 
-fn options(_: &Global, _: OptionsArguments, output: &mut Output) -> Ready<Result<Exit, Failure>> {
+fn recipes(_: &Global, _: NoArguments, output: &mut Output) -> Ready<Result<Exit, Failure>> {
+    ready(printed(RECIPES, output))
+}
+
+fn printed(page: &str, output: &mut Output) -> Result<Exit, Failure> {
+    output.raw(page.as_bytes())?;
+    Ok(Exit::Success)
+}
+
+fn options(_: &Global, _: NoArguments, output: &mut Output) -> Ready<Result<Exit, Failure>> {
     let whole = Cli::command();
     let every = whole.get_arguments().filter(|argument| argument.is_global_set());
     let page = clap::Command::new("kprobectl")
@@ -210,8 +220,7 @@ fn options(_: &Global, _: OptionsArguments, output: &mut Output) -> Ready<Result
         .help_template("{about-with-newline}\n{all-args}")
         .args(every.cloned().map(|argument| argument.hide_env_values(true)))
         .render_long_help();
-    let printed = output.raw(page.to_string().as_bytes());
-    ready(printed.map(|()| Exit::Success).map_err(Failure::from))
+    ready(printed(&page.to_string(), output))
 }
 
 fn completion(
@@ -365,6 +374,11 @@ mod tests {
         found
     }
 
+    /// Whether the help of a command is a page of the manual.
+    fn is_page(command: &str) -> bool {
+        ["language", "recipes"].contains(&command)
+    }
+
     #[test]
     fn every_page_is_looked_at() {
         let pages = include_str!("../tests/kprobectl/snapshots/kprobectl__help__pages.snap");
@@ -381,7 +395,7 @@ mod tests {
     fn a_paragraph_of_help_is_one_line() {
         let whole = Cli::command();
         // A page of the manual is no wider than a terminal.
-        for (path, command) in every(&whole).into_iter().filter(|(path, _)| path != "language") {
+        for (path, command) in every(&whole).into_iter().filter(|(path, _)| !is_page(path)) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let lines: Vec<_> = help.lines().collect();
             for two in lines.windows(2) {
@@ -409,7 +423,7 @@ mod tests {
                     panic!("{line}\n{words:?}\n{error}");
                 }
             }
-            let is_exempt = path.contains(' ') || ["", "options", "language"].contains(&path.as_str());
+            let is_exempt = path.contains(' ') || ["", "options"].contains(&path.as_str()) || is_page(&path);
             assert!(own > 0 || is_exempt, "`{path}` has no example");
         }
         assert!(parsed > 80, "{parsed} examples");

@@ -16,7 +16,7 @@ const GROUPS: [(&str, &[&str]); 6] = [
         "See what the kernel has, and what can be probed",
         &["functions", "describe", "lines", "vars", "check", "list", "get"],
     ),
-    ("Trace events", &["trace", "observe", "language"]),
+    ("Trace events", &["trace", "observe", "language", "recipes"]),
     ("Count in the kernel", &["hist", "latency", "stacks", "aggregations", "hits"]),
     ("Keep probes", &["add", "apply", "diff", "enable", "disable", "update", "label", "adopt", "delete"]),
     ("Operate the daemon", &["status", "doctor", "ledger", "audit", "auth", "debug"]),

@@ -269,9 +269,10 @@ impl Error {
 
     /// The host has no event of that name.
     pub fn no_event(name: impl fmt::Display) -> Self {
-        let message =
-            format!("the host has no event `{name}`: `available_events` in tracefs lists all that it has");
-        Self::new(Reason::NO_SUCH_EVENT, message).with("event", &name)
+        let message = format!("the host has no event `{name}`");
+        Self::new(Reason::NO_SUCH_EVENT, message)
+            .with("event", &name)
+            .fix("kprobectl functions --events PART")
     }
 
     /// The text is not a definition.

@@ -381,7 +381,7 @@ mod tests {
         let missing = problem("shed", "sched_switch").unwrap();
         assert_eq!((missing.code, missing.errno), (Code::NoSuchEvent, 2));
         assert_eq!(missing.hint.as_deref(), Some("did you mean `sched/sched_switch`?"));
-        assert!(problem("no", "such").unwrap().hint.unwrap().contains("available_events"));
+        assert!(problem("no", "such").unwrap().hint.unwrap().contains("functions --events"));
         assert_eq!(problem("ftrace", "print").unwrap().code, Code::EventHasNoSwitch);
         let recorded = |kind| {
             let probe = Probe { kind, ..crate::samples::probe(1, "sched/sched_switch") };

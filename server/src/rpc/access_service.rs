@@ -144,9 +144,7 @@ impl AccessServer {
         caller: &Caller,
         request: &v1::CheckAccessRequest,
     ) -> Result<v1::CheckAccessResponse, Error> {
-        let method = Method::named(&request.method).ok_or_else(|| {
-            Error::bad_argument("method", format!("the API has no method `{}`", request.method))
-        })?;
+        let method = Method::named(&request.method).ok_or_else(|| no_method(&request.method))?;
         let other = principal(&request.names)?;
         if other.is_some() {
             // It would tell what others may do. Changing that is the same right.
@@ -162,6 +160,17 @@ impl AccessServer {
         let decision = roles.decide(Question { principal, method, object: object.as_ref() });
         Ok(response(decision, about))
     }
+}
+
+/// The refusal of a name that no method has: people type the verb alone.
+fn no_method(name: &str) -> Error {
+    let verb = name.to_lowercase();
+    let mut like: Vec<_> = METHODS.iter().map(Method::name).collect();
+    like.sort_unstable();
+    let close = like.iter().copied().filter(|method| method.to_lowercase().starts_with(&verb));
+    let close: Vec<_> = close.collect();
+    let known = if close.is_empty() || verb.is_empty() { like } else { close };
+    Error::bad_argument("method", format!("the API has no method `{name}`: there are {}", known.join(", ")))
 }
 
 fn response(decision: Decision, about: Option<About>) -> v1::CheckAccessResponse {
@@ -226,5 +235,17 @@ impl AccessService for AccessServer {
             Ok(Response::new(tokio::task::block_in_place(|| self.check(&caller, &request))?))
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_verb_alone_is_refused_with_its_methods() {
+        let of = |name: &str| no_method(name).to_string();
+        assert!(of("delete").contains("there are DeleteAggregation, DeleteProbe"), "{}", of("delete"));
+        assert!(of("edit").contains("CheckProbe, "), "{}", of("edit"));
     }
 }

@@ -58,7 +58,7 @@ pub(crate) struct ReadArguments {
     #[command(flatten)]
     readings: ReadingOptions,
     /// Stop reading after this time; counting continues [default: until Ctrl-C]
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration, requires = "interval")]
+    #[arg(long = "for", alias = "duration", value_name = "DURATION", value_parser = duration, requires = "interval")]
     duration: Option<Duration>,
     /// Unit of latencies
     #[arg(long, value_name = "UNIT", default_value = "auto")]

@@ -176,17 +176,23 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             let context = config.context(global.context.as_deref())?;
             output.rows(&selected(global, context).await?)?;
         }
-        Action::UseContext { name } => Config::use_context(&name)?,
+        Action::UseContext { name } => {
+            Config::use_context(&name)?;
+            output.note(&format!("`{name}` is the current context"));
+        }
         Action::DeleteContext { name } => {
             if config.contexts.remove(&name).is_none() {
                 return Err(ConfigError::NoContext(name).into());
             }
             config.current_context = config.current_context.filter(|current| *current != name);
             config.write()?;
+            output.note(&format!("the context `{name}` is deleted"));
         }
         Action::SetContext(wanted) => {
+            let name = wanted.name.clone();
             set_context(&mut config, global, wanted)?;
             config.write()?;
+            output.note(&format!("the context `{name}` is written"));
         }
     }
     Ok(Exit::Success)

@@ -76,7 +76,7 @@ pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`); with --for also functions [default: all probes]
     glob: Option<String>,
     /// Count for this time, and show the rates
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration, conflicts_with_all = ["step", "since", "until", "cost"])]
+    #[arg(long = "for", alias = "duration", value_name = "DURATION", value_parser = duration, conflicts_with_all = ["step", "since", "until", "cost"])]
     duration: Option<Duration>,
     /// Show only the N that were hit most often, the most frequent first [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["since", "until", "cost"])]

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use bytes::Bytes;
 use http_body_util::{BodyExt as _, Empty};
-use hyper::body::Incoming;
+use hyper::body::{Body as _, Incoming};
 use hyper::header::{HOST, LOCATION, USER_AGENT};
 use hyper::{Request, Response, StatusCode, Uri};
 use hyper_util::rt::TokioIo;
@@ -22,6 +22,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::search::{Build, Places};
+use crate::output::Progress;
 
 /// How long a server may be silent: a kernel is unpacked from its package first.
 const PATIENCE: Duration = Duration::from_secs(90);
@@ -137,6 +138,10 @@ fn tls() -> Result<TlsConnector, String> {
     Ok(TlsConnector::from(Arc::new(config)))
 }
 
+fn mebibytes(bytes: u64) -> usize {
+    usize::try_from(bytes >> 20).unwrap_or(usize::MAX)
+}
+
 /// Writes an answer to a file that appears when it is whole.
 async fn save(response: Response<Incoming>, path: &Path) -> Result<(), String> {
     let failed = |why: &dyn std::fmt::Display| format!("cannot write `{}`: {why}", path.display());
@@ -146,6 +151,8 @@ async fn save(response: Response<Incoming>, path: &Path) -> Result<(), String> {
     let written = async {
         let mut file = fs::File::create(&temporary).await.map_err(|why| failed(&why))?;
         let (mut body, mut count) = (response.into_body(), 0_u64);
+        let whole = body.size_hint().exact().map(mebibytes);
+        let progress = whole.map(|whole| Progress::on_terminal("downloading debug information, MiB", whole));
         while let Some(frame) =
             patient(async { body.frame().await.transpose().map_err(|why| why.to_string()) }).await?
         {
@@ -155,6 +162,9 @@ async fn save(response: Response<Incoming>, path: &Path) -> Result<(), String> {
                 return Err(format!("it is larger than {} GiB", BYTES_MAX >> 30));
             }
             file.write_all(&data).await.map_err(|why| failed(&why))?;
+            if let Some(progress) = &progress {
+                progress.set(mebibytes(count));
+            }
         }
         file.sync_all().await.map_err(|why| failed(&why))?;
         fs::rename(&temporary, path).await.map_err(|why| failed(&why))

@@ -3,9 +3,11 @@
 //! Owns when it is shown: on stderr, if that is a terminal, and never among the messages of one of many hosts. It goes
 //! away when it is dropped.
 
+use std::io::{self, IsTerminal as _};
+use std::sync::LazyLock;
 use std::time::Duration;
 
-use indicatif::{ProgressBar, ProgressDrawTarget, ProgressStyle};
+use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::task::JoinSet;
 
 use super::Output;
@@ -15,6 +17,9 @@ const PATIENCE: Duration = Duration::from_secs(1);
 
 /// How often the time is redrawn.
 const TICK: Duration = Duration::from_millis(200);
+
+/// All that is shown now, one below the other: hosts are waited for while debug information is downloaded.
+static BARS: LazyLock<MultiProgress> = LazyLock::new(MultiProgress::new);
 
 /// How far something is.
 pub(crate) struct Progress(Option<Shown>);
@@ -36,6 +41,17 @@ impl Output {
         if !self.has_progress {
             return Progress(None);
         }
+        Progress::shown(what, whole)
+    }
+}
+
+impl Progress {
+    /// Of work that is done without an output of its own. Needs a runtime.
+    pub(crate) fn on_terminal(what: &'static str, whole: usize) -> Self {
+        if io::stderr().is_terminal() { Self::shown(what, whole) } else { Self(None) }
+    }
+
+    fn shown(what: &'static str, whole: usize) -> Self {
         let bar = ProgressBar::with_draw_target(Some(whole as u64), ProgressDrawTarget::hidden());
         bar.set_message(what);
         if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {pos} of {len}, {elapsed}") {
@@ -45,14 +61,11 @@ impl Output {
         let mut waiting = JoinSet::new();
         waiting.spawn(async move {
             tokio::time::sleep(PATIENCE).await;
-            later.set_draw_target(ProgressDrawTarget::stderr());
-            later.enable_steady_tick(TICK);
+            BARS.add(later).enable_steady_tick(TICK);
         });
-        Progress(Some(Shown { bar, _waiting: waiting }))
+        Self(Some(Shown { bar, _waiting: waiting }))
     }
-}
 
-impl Progress {
     /// So much is done.
     pub(crate) fn set(&self, done: usize) {
         if let Self(Some(shown)) = self {
@@ -65,6 +78,7 @@ impl Drop for Progress {
     fn drop(&mut self) {
         if let Self(Some(shown)) = self {
             shown.bar.finish_and_clear();
+            BARS.remove(&shown.bar);
         }
     }
 }

@@ -27,7 +27,9 @@ pub(super) async fn soak<W: World>(world: &W, state: &mut State) -> Result<(), W
     loop {
         let hosts = state.at(Step::Changed);
         // Rates need two readings, however long they take.
-        let is_last = !last.is_empty() && world.now_ms().saturating_sub(begun) >= state.setting.soak_ms;
+        let soaked_ms = world.now_ms().saturating_sub(begun);
+        let is_last = !last.is_empty() && soaked_ms >= state.setting.soak_ms;
+        world.soaks(Duration::from_millis(soaked_ms), Duration::from_millis(state.setting.soak_ms));
         if !hosts.is_empty() && !read(world, state, &hosts, &mut last).await? {
             return Ok(());
         }

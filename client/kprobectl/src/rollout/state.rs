@@ -134,7 +134,8 @@ impl RolloutEvent {
     /// An event of the current wave.
     pub(super) fn new(state: &State, event: &'static str, hosts: &[usize], message: String) -> Self {
         let hosts = hosts.iter().map(|index| state.hosts[*index].name.clone()).collect();
-        Self { wave: state.wave, event, hosts, message }
+        // After the last wave the state stands behind it.
+        Self { wave: state.wave.min(state.waves()), event, hosts, message }
     }
 }
 

@@ -139,6 +139,9 @@ pub(crate) trait World {
     /// Reports an event. The saved state is the one after it.
     fn tell(&self, event: &RolloutEvent) -> Result<(), Self::Error>;
 
+    /// Shows how much of a soak is over.
+    fn soaks(&self, done: Duration, whole: Duration);
+
     /// Sleeps.
     async fn wait(&self, time: Duration) -> Result<(), Self::Error>;
 

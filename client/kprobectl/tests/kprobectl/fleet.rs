@@ -397,9 +397,15 @@ fn configurations_are_made_and_read() {
         let shown = shown(&with(kprobectl(arguments), &config, directory.path()).output().unwrap());
         shown.replace(directory.path().to_str().unwrap(), "DIRECTORY")
     };
-    let done = "exit: 0\n-- stdout\n-- stderr\n";
-    assert_eq!(run(&["config", "set-context", "prod", "--port", "7443", "--ca", "/etc/ca.pem"]), done);
-    assert_eq!(run(&["config", "set-context", "lab", "--server", "localhost:7443"]), done);
+    let done = |note: &str| format!("exit: 0\n-- stdout\n-- stderr\nnote: {note}\n");
+    assert_eq!(
+        run(&["config", "set-context", "prod", "--port", "7443", "--ca", "/etc/ca.pem"]),
+        done("the context `prod` is written")
+    );
+    assert_eq!(
+        run(&["config", "set-context", "lab", "--server", "localhost:7443"]),
+        done("the context `lab` is written")
+    );
     assert_snapshot!(run(&["config", "use-context", "absent"]), @"
     exit: 2
     -- stdout
@@ -407,7 +413,7 @@ fn configurations_are_made_and_read() {
     error: there is no context `absent`
     hint: `kprobectl config get-contexts` lists contexts, and `kprobectl config use-context NAME` makes one current
     ");
-    assert_eq!(run(&["config", "use-context", "prod"]), done);
+    assert_eq!(run(&["config", "use-context", "prod"]), done("`prod` is the current context"));
     let mut text = std::fs::read_to_string(&config).unwrap();
     text.push_str(
         "    hosts:\n      web[1-2]: {address: '{}.example.org', labels: {role: web}}\n      db1: {labels: {role: db}}\n    \
@@ -473,7 +479,7 @@ fn configurations_are_made_and_read() {
           - web*
     -- stderr
     "#);
-    assert_eq!(run(&["config", "delete-context", "lab"]), done);
+    assert_eq!(run(&["config", "delete-context", "lab"]), done("the context `lab` is deleted"));
     assert_snapshot!(run(&["config", "current-context"]), @"
     exit: 0
     -- stdout

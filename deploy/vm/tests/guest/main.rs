@@ -83,6 +83,7 @@ mod prototype_table;
 mod prototypes;
 mod readers;
 mod rebuilt_module;
+mod recipes;
 mod reconcile;
 mod refusals;
 mod report;
@@ -171,6 +172,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("rollout", rollout::TESTS),
     ("watch", watch::TESTS),
     ("command_line", command_line::TESTS),
+    ("recipes", recipes::TESTS),
     ("host_events", host_events::TESTS),
     ("audit", audit::TESTS),
     ("neighbours", neighbours::TESTS),

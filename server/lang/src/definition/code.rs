@@ -296,7 +296,7 @@ codes! {
         "choose another name, or delete that probe first";
     /// Ours: an event that the host does not have.
     NoSuchEvent "NO_SUCH_EVENT" ""
-        "`available_events` in tracefs lists all events of the host";
+        "`kprobectl functions --events PART` lists the events with this part in their names";
     /// Ours: an event that describes what a tracer writes, and cannot be recorded by itself.
     EventHasNoSwitch "EVENT_HAS_NO_SWITCH" ""
         "choose an event that has a file `enable` below `events/` in tracefs";

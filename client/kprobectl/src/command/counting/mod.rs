@@ -34,7 +34,7 @@ const IDLE_INTERVAL: Duration = Duration::from_hours(1);
 #[command(next_help_heading = "Duration")]
 pub(crate) struct Lifetime {
     /// Stop after this time [default: until Ctrl-C]
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    #[arg(long = "for", alias = "duration", value_name = "DURATION", value_parser = duration)]
     duration: Option<Duration>,
     #[command(flatten)]
     readings: ReadingOptions,

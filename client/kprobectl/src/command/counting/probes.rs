@@ -4,7 +4,7 @@
 //! probe that is defined disabled, counted, and deleted with the command.
 
 use kprobed_client::api::aggregation_spec::Aggregation;
-use kprobed_client::api::{AggregationSpec, CreateProbeRequest, LatencySpec, Verdict};
+use kprobed_client::api::{AggregationSpec, CheckProbeResponse, CreateProbeRequest, LatencySpec, Verdict};
 use kprobed_client::{Client, Error};
 
 use crate::command::Failure;
@@ -90,8 +90,8 @@ impl CountedProbes {
         Ok(Self { temporary: Some(temporary) })
     }
 
-    /// The ends of a system call, for `latency` of a word that is not a function: the daemon knows what it means. A
-    /// function is counted without its parameters.
+    /// The ends of a system call, for `latency` of a word that is not a function: the daemon knows what it means, and
+    /// why it has no ends. A function is counted without its parameters; one of a module that is not loaded is none.
     async fn possible(
         client: &Client,
         spec: &AggregationSpec,
@@ -99,7 +99,7 @@ impl CountedProbes {
     ) -> Result<Vec<String>, Failure> {
         if let Some(Aggregation::Latency(LatencySpec { start_probe, end_probe, .. })) = &spec.aggregation
             && let (true, [entry, _]) = (end_probe.is_empty(), undefined)
-            && checked(client, entry).await?.verdict() != Verdict::Accepted
+            && !is_there(&checked(client, entry).await?)
         {
             let word = start_probe.trim();
             return Ok(vec![word.to_owned(), format!("{word}%return")]);
@@ -117,6 +117,12 @@ impl CountedProbes {
             None => Ok(()),
         }
     }
+}
+
+/// Whether a probe would be in the kernel now, and not only when a module is loaded.
+fn is_there(check: &CheckProbeResponse) -> bool {
+    let waits = check.diagnostics.iter().any(|found| found.code == "MODULE_ABSENT");
+    check.verdict() == Verdict::Accepted && !waits
 }
 
 /// Refuses what can be no function, before any host is asked.

@@ -113,7 +113,7 @@ pub(crate) struct Arguments {
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
     /// Stop after this time [default: no limit]
-    #[arg(long = "for", value_name = "DURATION", value_parser = duration)]
+    #[arg(long = "for", alias = "duration", value_name = "DURATION", value_parser = duration)]
     duration: Option<Duration>,
     /// With --hosts: how long the others wait for a silent host before they continue without it
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = max_wait)]

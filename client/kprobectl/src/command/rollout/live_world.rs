@@ -18,7 +18,7 @@ use super::super::document_changes::compare_one;
 use super::super::open_file_limit::raise_for;
 use super::state_file::StateFile;
 use crate::global::Global;
-use crate::output::{Output, waits_for_module};
+use crate::output::{Output, Progress, waits_for_module};
 use crate::rollout::{
     Armed, HostFailure, Note, Plan, ProbeReading, Reading, RolloutEvent, State, Target, World, only_marks,
     requests, settled,
@@ -43,6 +43,8 @@ pub(super) struct LiveWorld<'a> {
     file: Option<&'a StateFile>,
     written: Cell<Instant>,
     output: RefCell<&'a mut Output>,
+    /// Seconds of the soak that is going on.
+    soaking: RefCell<Option<Progress>>,
 }
 
 impl<'a> LiveWorld<'a> {
@@ -69,13 +71,15 @@ impl<'a> LiveWorld<'a> {
             file,
             written: Cell::new(Instant::now()),
             output: RefCell::new(output),
+            soaking: RefCell::new(None),
         })
     }
 
-    /// Asks hosts, each with its own question.
+    /// Asks hosts, each with its own question. `progress`: of those that have answered.
     async fn ask<Q, T, F, A>(
         &self,
         state: &mut State,
+        progress: Option<Progress>,
         asks: Vec<(usize, Q)>,
         write_each: Duration,
         operation: F,
@@ -94,7 +98,12 @@ impl<'a> LiveWorld<'a> {
         let mut run = Run::start(hosts, self.fan_out, move |host, client| {
             operation(client, asked[&host.name].1.clone())
         });
+        let mut done = 0;
         while let Some(report) = run.next().await {
+            done += 1;
+            if let Some(progress) = &progress {
+                progress.set(done);
+            }
             note(state, asks[&report.host.name].0, report.result.map_err(HostFailure::from));
             if self.written.get().elapsed() >= write_each {
                 self.save(state)?;
@@ -112,7 +121,8 @@ impl World for LiveWorld<'_> {
     type Error = Failure;
 
     async fn plan(&self, state: &mut State, hosts: &[usize], note: Note<'_, Plan>) -> Result<(), Failure> {
-        self.ask(state, self.with_documents(hosts), WRITE_EACH, plan, note).await
+        let progress = self.output.borrow().progress("asking hosts", hosts.len());
+        self.ask(state, Some(progress), self.with_documents(hosts), WRITE_EACH, plan, note).await
     }
 
     async fn apply(
@@ -121,14 +131,15 @@ impl World for LiveWorld<'_> {
         targets: Vec<(usize, Vec<Target>)>,
         note: Note<'_, BTreeMap<String, Armed>>,
     ) -> Result<(), Failure> {
-        self.ask(state, targets, WRITE_EACH, apply, note).await
+        let progress = self.output.borrow().progress("changing hosts", targets.len());
+        self.ask(state, Some(progress), targets, WRITE_EACH, apply, note).await
     }
 
     async fn read(&self, state: &mut State, hosts: &[usize], note: Note<'_, Reading>) -> Result<(), Failure> {
         let read = |client: Client, documents: Arc<Vec<Document>>| async move {
             Ok::<_, HostFailure>(reading(&client, &documents).await?.1)
         };
-        self.ask(state, self.with_documents(hosts), SHOW_EACH, read, note).await
+        self.ask(state, None, self.with_documents(hosts), SHOW_EACH, read, note).await
     }
 
     fn save(&self, state: &State) -> Result<(), Failure> {
@@ -140,9 +151,17 @@ impl World for LiveWorld<'_> {
     }
 
     fn tell(&self, event: &RolloutEvent) -> Result<(), Failure> {
+        self.soaking.take();
         let mut output = self.output.borrow_mut();
         output.rollout_event(&self.id, self.now_ms(), event)?;
         Ok(output.flush()?)
+    }
+
+    fn soaks(&self, done: Duration, whole: Duration) {
+        let seconds = |time: Duration| usize::try_from(time.as_secs()).unwrap_or(usize::MAX);
+        let mut soaking = self.soaking.borrow_mut();
+        let begin = || self.output.borrow().progress("soaking, seconds", seconds(whole));
+        soaking.get_or_insert_with(begin).set(seconds(done));
     }
 
     async fn wait(&self, time: Duration) -> Result<(), Failure> {

@@ -381,6 +381,8 @@ impl World for Simulated {
         self.acted()
     }
 
+    fn soaks(&self, _done: Duration, _whole: Duration) {}
+
     async fn wait(&self, time: Duration) -> Result<(), Killed> {
         self.time_ms.set(self.time_ms.get() + u64::try_from(time.as_millis()).unwrap());
         Ok(())

@@ -220,11 +220,8 @@ fn known_events(word: Word<'_>, name: &str, names: &dyn KernelNames) -> Result<F
     let matching: Vec<String> = events.into_iter().filter(|event| glob.matches(event)).collect();
     if matching.is_empty() {
         let message = format!("no event of the host matches `{name}`");
-        let group = name.split('/').next().unwrap_or_default();
-        let hint = format!(
-            "`kprobectl describe {group}/EVENT` shows one; `/sys/kernel/tracing/available_events` lists all"
-        );
-        return Err(refused(word.span(), message, hint));
+        let hint = "`kprobectl functions --events PART` lists the events with this part in their names";
+        return Err(refused(word.span(), message, hint.to_owned()));
     }
     Ok(Found::of_events(matching, word.span()))
 }
