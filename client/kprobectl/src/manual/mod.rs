@@ -229,7 +229,7 @@ mod tests {
     fn pages_are_what_man_reads() {
         for (file, page) in pages().unwrap() {
             let page = String::from_utf8(page).unwrap();
-            let parts = ["\n.TH ", "\n.SH NAME\n", "\n.SH SEE ALSO\n"].map(|part| page.find(part));
+            let parts = ["\n.TH ", "\n.SH NAME\n", "\n.SH \"SEE ALSO\"\n"].map(|part| page.find(part));
             assert!(parts.iter().all(Option::is_some) && parts.is_sorted(), "{file}: {page}");
             let (name, _) = file.rsplit_once('.').unwrap();
             assert!(page.contains(&format!("\n{} \\- ", name.replace('-', "\\-"))), "{file}: {page}");

@@ -83,7 +83,6 @@ fn fault(guest: &DaemonGuest, command: &str) -> Result<Option<String>> {
     let script = format!("export KPROBECTL_CONFIG=/tmp/recipes.yaml; {line}");
     let output = guest.machine.exec(&Command::new("timeout").args(["60", "sh", "-c", script.as_str()]))?;
     let printed = output.stdout_text();
-    eprintln!("SHOWN $ {command}\n{printed}{}", output.stderr_text());
     if output.status.success() && is_shown(command, &printed) {
         return Ok(None);
     }
