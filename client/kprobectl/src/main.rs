@@ -14,6 +14,7 @@ mod help;
 mod lines;
 mod manual;
 mod output;
+mod progress;
 mod quantity;
 mod rollout;
 

@@ -63,7 +63,7 @@ const CRATES: &[Crate] = &[
     Crate {
         sources: "../client/kprobectl/src",
         layers: &[
-            &["glob", "quantity"],
+            &["glob", "progress", "quantity"],
             &["config"],
             &["lines"],
             &["global", "rollout"],

@@ -15,7 +15,8 @@ use super::stop_condition::StopCondition;
 use super::{Exit, Failure};
 use crate::config::{replace, state_file};
 use crate::global::{Fleet, Global};
-use crate::output::{Contrast, HostOutput, HostRecord, Judged, Output, Progress};
+use crate::output::{Contrast, HostOutput, HostRecord, Judged, Output};
+use crate::progress::Progress;
 
 /// A change on more hosts than this needs `--yes`.
 pub(super) const CONFIRM_ABOVE: u64 = 20;

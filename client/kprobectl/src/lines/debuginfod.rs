@@ -22,7 +22,7 @@ use tokio_rustls::rustls::pki_types::ServerName;
 use tokio_rustls::rustls::{ClientConfig, RootCertStore};
 
 use super::search::{Build, Places};
-use crate::output::Progress;
+use crate::progress::Progress;
 
 /// How long a server may be silent: a kernel is unpacked from its package first.
 const PATIENCE: Duration = Duration::from_secs(90);

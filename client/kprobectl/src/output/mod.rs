@@ -19,7 +19,6 @@ mod ledger;
 mod meaning;
 mod page;
 mod probe;
-mod progress;
 mod rates;
 mod rollout;
 mod rows;
@@ -42,7 +41,6 @@ pub(crate) use image::{ImageVerdict, JunitReport, PlacedDefinition};
 pub(crate) use ledger::{exporter_state, is_unexplained, ledger_closes};
 pub(crate) use page::ProbePast;
 pub(crate) use probe::{can_be_hit, kind_name, labels_text, lease, state_name, state_of, waits_for_module};
-pub(crate) use progress::Progress;
 pub(crate) use rates::Chart;
 pub(crate) use rows::{Column, MessageRow, Row};
 pub(crate) use style::Tone;
@@ -60,6 +58,8 @@ use prost::Name;
 use serde::Serialize;
 use serde_json::Value;
 use tonic::Code;
+
+use crate::progress::Progress;
 
 use self::style::Style;
 use self::table::Page;
@@ -289,6 +289,16 @@ impl Output {
     /// The text with a colour, if stdout has colours.
     pub(crate) fn paint(&self, tone: Tone, text: &str) -> String {
         self.style.paint(tone, text)
+    }
+
+    /// Shows no progress, for a command without notes.
+    pub(crate) fn without_progress(&mut self) {
+        self.has_progress = false;
+    }
+
+    /// Begins to show how much of a whole is done. Needs a runtime.
+    pub(crate) fn progress(&self, what: &'static str, whole: usize) -> Progress {
+        if self.has_progress { Progress::shown(what, whole) } else { Progress::hidden() }
     }
 
     /// Text for people.

@@ -134,7 +134,7 @@ impl RolloutEvent {
     /// An event of the current wave.
     pub(super) fn new(state: &State, event: &'static str, hosts: &[usize], message: String) -> Self {
         let hosts = hosts.iter().map(|index| state.hosts[*index].name.clone()).collect();
-        // After the last wave the state stands behind it.
+        // After the last wave, the state has the number of the next one.
         Self { wave: state.wave.min(state.waves()), event, hosts, message }
     }
 }

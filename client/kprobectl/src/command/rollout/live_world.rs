@@ -18,7 +18,8 @@ use super::super::document_changes::compare_one;
 use super::super::open_file_limit::raise_for;
 use super::state_file::StateFile;
 use crate::global::Global;
-use crate::output::{Output, Progress, waits_for_module};
+use crate::output::{Output, waits_for_module};
+use crate::progress::Progress;
 use crate::rollout::{
     Armed, HostFailure, Note, Plan, ProbeReading, Reading, RolloutEvent, State, Target, World, only_marks,
     requests, settled,

@@ -10,8 +10,6 @@ use std::time::Duration;
 use indicatif::{MultiProgress, ProgressBar, ProgressDrawTarget, ProgressStyle};
 use tokio::task::JoinSet;
 
-use super::Output;
-
 /// What takes less than this is not shown.
 const PATIENCE: Duration = Duration::from_secs(1);
 
@@ -30,28 +28,19 @@ struct Shown {
     _waiting: JoinSet<()>,
 }
 
-impl Output {
-    /// Shows no progress, for a command without notes.
-    pub(crate) fn without_progress(&mut self) {
-        self.has_progress = false;
-    }
-
-    /// Begins to show how much of a whole is done. Needs a runtime.
-    pub(crate) fn progress(&self, what: &'static str, whole: usize) -> Progress {
-        if !self.has_progress {
-            return Progress(None);
-        }
-        Progress::shown(what, whole)
-    }
-}
-
 impl Progress {
     /// Of work that is done without an output of its own. Needs a runtime.
     pub(crate) fn on_terminal(what: &'static str, whole: usize) -> Self {
-        if io::stderr().is_terminal() { Self::shown(what, whole) } else { Self(None) }
+        if io::stderr().is_terminal() { Self::shown(what, whole) } else { Self::hidden() }
     }
 
-    fn shown(what: &'static str, whole: usize) -> Self {
+    /// Of nothing: it is never shown.
+    pub(crate) const fn hidden() -> Self {
+        Self(None)
+    }
+
+    /// Begins to show how much of a whole is done. Needs a runtime.
+    pub(crate) fn shown(what: &'static str, whole: usize) -> Self {
         let bar = ProgressBar::with_draw_target(Some(whole as u64), ProgressDrawTarget::hidden());
         bar.set_message(what);
         if let Ok(style) = ProgressStyle::with_template("{msg} {bar:30} {pos} of {len}, {elapsed}") {
