@@ -229,7 +229,7 @@ impl ConnectError {
     fn hints(&self, target: &Target) -> Vec<String> {
         let kind = match self {
             Self::Io { kind, .. } => Some(*kind),
-            Self::NoCa => return vec!["add `--ca FILE`".to_owned()],
+            Self::NoCa => return vec!["add `--ca FILE`, `--cert FILE` and `--key FILE`".to_owned()],
             Self::Timeout(_) | Self::Transport(_) => None,
         };
         match (target, kind) {

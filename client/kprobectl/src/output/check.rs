@@ -56,7 +56,7 @@ fn render(definition: &str, answer: &CheckProbeResponse, style: Style) -> String
     let mut text = head(answer, word(answer), style);
     if let Some(cost) = &answer.hit_cost {
         let armed = arming(answer.arming()).map_or_else(String::new, |way| format!(", armed by {way}"));
-        writeln!(text, "a hit takes {}{armed}", cost::hit(cost)).ok();
+        writeln!(text, "{}{armed}", cost::hit_in_words(cost)).ok();
     }
     if let Some(schema) = &answer.schema {
         let fields: Vec<_> = schema.fields.iter().map(|field| field.name.as_str()).collect();

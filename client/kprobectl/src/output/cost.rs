@@ -16,6 +16,12 @@ pub(super) fn hit(cost: &HitCost) -> String {
     format!("{:.0}±{:.0} ns{mark}", cost.ns, cost.error_ns)
 }
 
+/// The same in a sentence.
+pub(super) fn hit_in_words(cost: &HitCost) -> String {
+    let origin = if cost.calibrated { "" } else { " (an estimate: this host was not measured)" };
+    format!("a hit takes {:.0}±{:.0} ns{origin}", cost.ns, cost.error_ns)
+}
+
 /// What a probe takes.
 pub(crate) struct ProbeCost {
     probe: Probe,

@@ -129,7 +129,7 @@ impl Output {
             self.probe_warnings(probe);
             self.note_state(probe);
             if let Some(cost) = &probe.hit_cost {
-                self.note(&format!("a hit takes {}", cost::hit(cost)));
+                self.note(&cost::hit_in_words(cost));
             }
         }
         Ok(())

@@ -41,7 +41,7 @@ fn a_daemon_that_is_not_there() {
     -- stdout
     -- stderr
     error: cannot connect to `https://localhost:1`: no certificate authority to verify the daemon's certificate
-    hint: add `--ca FILE`
+    hint: add `--ca FILE`, `--cert FILE` and `--key FILE`
     ");
     assert_snapshot!(run("localhost"), @"
     exit: 2

@@ -80,7 +80,8 @@ fn run(fixture: &Fixture, page: &str, least: usize) -> Result<()> {
 /// What a command has printed, if it fails or shows nothing.
 fn fault(guest: &DaemonGuest, command: &str) -> Result<Option<String>> {
     let line = command.replace("--for 10s", SHORT);
-    let script = format!("export KPROBECTL_CONFIG=/tmp/recipes.yaml; {line}");
+    let hosts = if line.contains("--hosts") { "export KPROBECTL_CONFIG=/tmp/recipes.yaml; " } else { "" };
+    let script = format!("{hosts}{line}");
     let output = guest.machine.exec(&Command::new("timeout").args(["60", "sh", "-c", script.as_str()]))?;
     let printed = output.stdout_text();
     if output.status.success() && is_shown(command, &printed) {

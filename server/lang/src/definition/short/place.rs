@@ -254,6 +254,12 @@ fn of_group_or_module(word: Word<'_>, group: &str, after: Word<'_>, names: &dyn 
         }
         _ => false,
     });
+    let returning = full.strip_suffix("%return").filter(|event| events.iter().any(|known| known == event));
+    if let Some(event) = returning.filter(|_| !module_has) {
+        let hint =
+            format!("write `{event}`; `kprobectl latency START END` measures from one event to another");
+        return Some(Err(refused(word.span(), format!("`{event}` is an event, and does not return"), hint)));
+    }
     match (of_group.is_empty(), module_has) {
         (false, true) => {
             let message = format!("`{}` is an event, and a function of the module `{group}`", word.text);

@@ -289,7 +289,8 @@ fn what_cannot_be_meant_says_what_can() {
         ("syscall:opnat", "no system call `opnat`", "__x64_sys_*"),
         ("zzz_*", "no function matches `zzz_*`", "kprobectl functions 'zzz_*'"),
         ("sched*le", "a probe cannot be in any of the 1 functions", "shows why"),
-        ("sched/zzz*", "no event of the host matches", "describe sched/EVENT"),
+        ("sched/zzz*", "no event of the host matches", "functions --events PART"),
+        ("sched:sched_switch%return", "is an event, and does not return", "latency START END"),
         ("vfs_read,,vfs_write", "a name is missing", "vfs_read,vfs_write"),
         ("vfs_read,sched:sched_swich", "is neither a function nor an event", "vfs_read,vfs_write"),
         (
