@@ -240,11 +240,12 @@ fn shows_both_sides(guest: &DaemonGuest, probes: &BTreeMap<String, Probe>, offse
     let inside = change(probes, "inside")?;
     ensure!(inside.differences[0].before.lines().any(|line| line.starts_with('>')), "{inside:?}");
     // For people.
+    let running = raw.running.as_ref().map_or_else(String::new, |kernel| format!("ON {}", kernel.name));
     for columns in [40, 200] {
         let shown = guest.shell(&format!("COLUMNS={columns} kprobectl get raw"))?;
-        let both = ["MADE FOR", "RUNNING", "f_flags", &raw.offered_definition];
+        let both = ["MADE FOR", running.as_str(), "f_flags", &raw.offered_definition];
         ensure!(both.iter().all(|word| shown.contains(word)), "{shown}");
-        let beside = shown.lines().any(|line| line.contains("MADE FOR") && line.contains("RUNNING"));
+        let beside = shown.lines().any(|line| line.contains("MADE FOR") && line.contains(&running));
         ensure!(beside == (columns == 200), "{shown}");
     }
     let held: serde_json::Value = serde_json::from_str(&guest.ctl("get accept -o json")?)?;
