@@ -61,7 +61,7 @@ impl Programs {
         let mut command = cargo(&root);
         command
             .args(["build", "--bins", "--message-format=json-render-diagnostics", "--profile", name])
-            .args(selected(&["kprobed", "kprobectl", "kprobed-vm"], profile != Profile::Demo));
+            .args(selected(&OF_PROGRAMS, profile != Profile::Demo));
         let mut built = built_by(command)?;
         step.done();
         let mut take =
@@ -130,6 +130,15 @@ pub fn cargo(root: &Path) -> Command {
 /// Cargo features that packages have and a plain build does not: one set for all builds here, so
 /// that each crate is built once.
 pub const FEATURES: [&str; 2] = ["--features", "kprobed/nats,kprobectl/nats"];
+
+/// The crates with programs.
+const OF_PROGRAMS: [&str; 3] = ["kprobed", "kprobectl", "kprobed-vm"];
+
+/// The options that select these crates beside those with programs: cargo compiles every crate below them as it does
+/// for the whole workspace. Alone, they would have another set of features, and all of it would be compiled again.
+pub fn beside_programs(crates: &[&str]) -> Vec<String> {
+    selected(&[&OF_PROGRAMS, crates].concat(), true)
+}
 
 /// The options that select these crates, with those of [`FEATURES`] that are theirs: cargo refuses features of
 /// a crate that is not selected.

@@ -218,9 +218,7 @@ fn examples_of_documentation(root: &Path) -> Result<()> {
     ensure!(!crates.is_empty(), "no crate has examples: {described}");
     let status = workspace::cargo(root)
         .args(["test", "--quiet", "--doc"])
-        // It needs all others, with all their features: nothing is built anew.
-        .args(["-p", GUESTS])
-        .args(crates.iter().flat_map(|name| ["-p", name]))
+        .args(workspace::beside_programs(&crates))
         .status()
         .context("cargo test")?;
     ensure!(status.success(), "an example of the documentation failed ({status})");

@@ -82,7 +82,8 @@ impl Test {
         let step = Step::start("running the tests in guests");
         let mut command = workspace::cargo(root);
         command
-            .args(["test", "--quiet", "-p", "kprobed-vm", "--test", "guest"])
+            .args(["test", "--quiet", "--test", "guest"])
+            .args(workspace::beside_programs(&[]))
             .env("KPROBED_VM_CACHE", cache.root());
         if let Some(effort) = self.effort {
             command.env(EFFORT, effort.name());

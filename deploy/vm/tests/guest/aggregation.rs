@@ -32,9 +32,11 @@ pub(crate) const TESTS: &[Test] = tests! {
         commands_show_what_was_counted,
         counts_are_exact,
         events_of_the_host_are_counted,
-        functions_are_counted_without_a_probe,
         latencies_of_known_sleeps,
         own_threads_are_left_out_and_counted,
+    }
+    Seldom {
+        functions_are_counted_without_a_probe,
     }
 };
 

@@ -16,6 +16,8 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         every_change_and_refusal_is_logged,
+    }
+    Seldom {
         a_killed_daemon_leaves_a_whole_log,
     }
 };

@@ -15,10 +15,10 @@ use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
-        lines_are_what_clients_see,
         figures_are_those_of_the_ledger,
     }
     Seldom {
+        lines_are_what_clients_see,
         a_stuck_side_costs_nobody_else,
     }
 };

@@ -30,6 +30,8 @@ pub(crate) const TESTS: &[Test] = tests! {
     }
     Daemon {
         what_an_earlier_daemon_accepted_is_held_back,
+    }
+    Seldom {
         a_place_in_a_module_is_judged_when_that_is_loaded,
     }
 };

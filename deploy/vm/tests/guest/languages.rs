@@ -25,9 +25,9 @@ use crate::languages_host::{Package, run, socket};
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         documented_examples_work,
-        python_reads_what_kprobectl_reads,
     }
     Seldom {
+        python_reads_what_kprobectl_reads,
         python_speaks_tls,
     }
 };

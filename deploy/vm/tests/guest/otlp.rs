@@ -23,7 +23,7 @@ use crate::fixture::Fixture;
 use crate::languages::tools;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
+    Seldom {
         a_receiver_gets_what_clients_see,
     }
 };
