@@ -184,10 +184,12 @@ impl Existing {
             Ok(Definition::Probe(definition)) => Some(definition),
             _ => None,
         };
-        // Arguments without a type have the type of the parameter, if the kernel knows it.
-        let resolved = definition.map(|definition| match typed::resolve(&definition, facts, features) {
-            Ok(resolution) => resolution.definition,
-            Err(_) => definition,
+        // Arguments without a type have the type of the parameter, if the kernel knows it: other kernels list what
+        // they read.
+        let resolved = definition.map(|definition| {
+            let resolution =
+                features.btf_args.then(|| typed::resolve(&definition, facts, features).ok()).flatten();
+            resolution.map_or(definition, |resolution| resolution.definition)
         });
         Self { is_return: line.starts_with('r'), definition: resolved }
     }

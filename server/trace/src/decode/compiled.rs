@@ -287,7 +287,7 @@ fn schema_of(
     let base = match (kind, field.presentation) {
         (FieldKind::Char | FieldKind::Symbol | FieldKind::String | FieldKind::SymbolName, _) => None,
         (_, Presentation::Hex) => Some(Base::Hex),
-        _ if !of_probe && declared::is_pointer(field) => Some(Base::Hex),
+        _ if !of_probe && (declared::is_pointer(field) || declared::is_flags(field)) => Some(Base::Hex),
         _ => Some(Base::Decimal),
     };
     let array_len = match count.map(u32::try_from) {

@@ -12,6 +12,11 @@ pub(super) fn is_lower_half(field: &Field) -> bool {
     field.shape == Shape::Scalar { size: 8 } && !field.signed && matches!(words(field), "int" | "pid_t")
 }
 
+/// Whether the field is an argument of a system call that is bits: its format shows all of them in hexadecimal.
+pub(super) fn is_flags(field: &Field) -> bool {
+    field.shape == Shape::Scalar { size: 8 } && !field.signed && field.name.ends_with("flags")
+}
+
 /// Whether the field is a pointer.
 pub(super) fn is_pointer(field: &Field) -> bool {
     field.shape == Shape::Scalar { size: 8 } && field.type_text.ends_with('*')

@@ -31,11 +31,20 @@ pub fn notations(subject: &Subject<'_>) -> HashMap<String, Notation> {
         let name = &argument.name.as_ref()?.text;
         let by_name =
             notes.iter().find(|note| note.index == index).map(|Note { notation, .. }| notation.clone());
-        let known = by_name.or_else(|| by_offset(around.as_ref()?, argument));
+        let of_call = around.as_ref().and_then(|around| of_system_call(around, argument));
+        let known = of_call.or(by_name).or_else(|| by_offset(around.as_ref()?, argument));
         let notation = known.or_else(|| of_result(argument, written.kind, around.as_ref()))?;
         (notation != Notation::Number).then(|| (name.clone(), notation))
     };
     resolved.args.iter().enumerate().filter_map(of_argument).collect()
+}
+
+/// The notation of an argument of a system call, which its registers hold as plain words.
+fn of_system_call(around: &Around<'_>, argument: &Argument) -> Option<Notation> {
+    let Chain { root, reads } = Chain::of(argument, around.at());
+    let [read] = reads.as_slice() else { return None };
+    let is_register = root == Root::Word(1) && !read.user;
+    is_register.then(|| typed::system_call::notation(around.function, &read.bits()?, around.facts))?
 }
 
 /// A result with a sign, of a function without types.

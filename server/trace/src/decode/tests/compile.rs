@@ -140,6 +140,8 @@ fn fields_of_tracepoints_are_what_they_are_declared() {
         ("u8 bytes[4]", 40, 4),
         ("long ret", 48, 8),
         ("unsigned long count", 56, 8),
+        ("int open_flags", 64, 8),
+        ("unsigned int flags", 72, 4),
     ];
     let plan = plan(&format(&fields, ""));
     let kinds: Vec<_> = plan
@@ -159,13 +161,15 @@ fn fields_of_tracepoints_are_what_they_are_declared() {
         ("bytes", unsigned(1), decimal, Notation::Number, false),
         ("ret", unsigned(8), decimal, Notation::Number, false),
         ("count", unsigned(8), decimal, Notation::Number, false),
+        ("open_flags", FieldKind::Signed { bytes: 4 }, Some(Base::Hex), Notation::Number, true),
+        ("flags", unsigned(4), decimal, Notation::Number, false),
     ];
     assert_eq!(kinds, expected);
     for upper in [0, u32::MAX, 7] {
         let mut record = HEAD[..8].to_vec();
         record.extend((-100_i32).to_le_bytes());
         record.extend(upper.to_le_bytes());
-        record.resize(64, 0);
+        record.resize(76, 0);
         let mut columns = plan.columns();
         plan.decode(&record, 0, &mut columns).unwrap();
         assert_eq!(columns.fields[0].value(0, 0), Some(Value::Signed(-100)));

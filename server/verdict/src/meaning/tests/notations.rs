@@ -58,12 +58,17 @@ fn types() -> BtfWriter {
     w.function("is_on", bool, &[]);
     w.function("mapped", u32, &[]);
     w.function("opened", long, &[]);
+    let regs = w.structure("pt_regs", 168, &[("r10", u64, 448, 0)]);
+    let regs = w.pointer(regs);
+    w.function("__x64_sys_make", long, &[("regs", regs)]);
+    w.function("__do_sys_make", long, &[("dfd", int), ("mode", umode)]);
     w
 }
 
 fn notations(text: &str) -> BTreeMap<String, Notation> {
     let code = vec![0x31, 0xc0, 0xc3];
-    let names = ["connect", "lookup", "is_on", "mapped", "opened", "in_assembly"];
+    let names =
+        ["connect", "lookup", "is_on", "mapped", "opened", "in_assembly", "__x64_sys_make", "__do_sys_make"];
     let functions = names.map(|name| (name, code.clone())).into();
     let kernel = Build { id: &[1; 20], types, functions }.boot();
     kernel.know(text).notations().into_iter().collect()
@@ -116,9 +121,20 @@ fn what_lies_at_an_offset_is_written_so_too() {
 }
 
 #[test]
+fn arguments_of_system_calls_are_written_as_their_types_say() {
+    for (text, expected) in [
+        ("p __x64_sys_make mode=+104($arg1):u16 all=+104(%di):u64 dfd=+112(%di):u16", "mode:Octal"),
+        ("p __x64_sys_make mode=+0(+104(%di)):u16 other=+104(%si):u16", ""),
+        ("p __do_sys_make m=%si:u16 n=+104(%di):u16", "m:Octal"),
+    ] {
+        assert_eq!(shown(text), expected, "{text}");
+    }
+}
+
+#[test]
 fn results_can_be_errors() {
     for (text, expected) in [
-        ("r connect ret=$retval:s32 wide=$retval all=%ax:s32", "all:Errno ret:Errno"),
+        ("r connect ret=$retval:s32 wide=$retval all=%ax:s32", "all:Errno ret:Errno wide:Errno"),
         ("r lookup ret=$retval x=$retval:x64 n=$retval:s32", "ret:Errno x:Errno"),
         ("r is_on ret=$retval:u8 n=$retval:s8", "n:Bool ret:Bool"),
         ("r mapped ret=$retval:u32 n=$retval:s32", ""),

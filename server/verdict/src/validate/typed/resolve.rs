@@ -206,12 +206,17 @@ fn needs_types(argument: &Argument, native: bool) -> bool {
     }
     match fetch.kind {
         FetchKind::Btf { .. } | FetchKind::AllArguments => true,
-        FetchKind::Retval => native,
+        FetchKind::Retval => native || is_bare_result(argument),
         FetchKind::Argument(_) => {
             native && argument.name.is_none() && std::ptr::eq(fetch, &raw const argument.fetch)
         }
         _ => false,
     }
+}
+
+/// A whole result without a type.
+fn is_bare_result(argument: &Argument) -> bool {
+    argument.fetch.kind == FetchKind::Retval && argument.ty.is_none()
 }
 
 struct Resolver<'a> {
@@ -237,7 +242,15 @@ struct Resolved {
 
 impl Resolver<'_> {
     fn argument(&mut self, index: usize, argument: &Argument) -> Result<Argument, Diagnostic> {
-        let resolved = self.fetch(&argument.fetch)?;
+        let resolved = match self.function {
+            // The kernel takes any number there, and would record 64 bits without a sign.
+            Ok(function)
+                if !self.features.btf_args && is_bare_result(argument) && function.has_one_result() =>
+            {
+                self.result(function, &argument.fetch, &[])?
+            }
+            _ => self.fetch(&argument.fetch)?,
+        };
         // The expression was parsed: any problem now is that it does not fit.
         let misfit = Step::Argument(self.argument, ArgumentStep::Fit);
         self.typed(index, argument, resolved).map_err(|problem| problem.at(misfit))
@@ -412,6 +425,11 @@ impl Resolver<'_> {
 }
 
 impl Function {
+    /// Whether it returns a value, and no other function of the name can return another.
+    fn has_one_result(&self) -> bool {
+        self.others.is_empty() && self.result != TypeId::VOID
+    }
+
     /// Whether a parameter is at another place than its number says.
     fn is_shifted(&self) -> bool {
         let mut expected = 1;

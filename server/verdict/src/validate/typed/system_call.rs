@@ -4,7 +4,10 @@
 //! Owns which register has which argument, and the names and types that the kernel's own events give them.
 //! Never judges a definition.
 
+use std::ops::Range;
+
 use super::function::{self, Function};
+use kprobed_filter::Notation;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::Kind;
 use kprobed_lang::definition::short::{CallArgument, SystemCall};
@@ -40,14 +43,14 @@ const NUMBERS: [(&str, &[&str]); 5] = [
 /// An argument that is called so is bytes, and no text, whatever C calls it: those of `write` and its kin.
 const BYTES: &str = "buf";
 
+/// Arguments whose names end so are bits, as the formats of the kernel's events show them.
+const FLAGS: &str = "flags";
+
 /// The system call that a name means, with its arguments: as its event describes them, or else the function with its
 /// prototype, if the kernel shows the types of that.
 pub(crate) fn known(name: &str, facts: &KernelFacts) -> Option<SystemCall> {
     let (function, call) = named(name, facts)?;
-    let mut declared = facts.system_call_arguments(call);
-    if declared.is_empty() {
-        declared = of_prototype(&format!("__do_sys_{call}"), facts).unwrap_or_default();
-    }
+    let declared = declared(call, facts);
     let own = function::look_up(&function, None, facts).ok();
     let regs = own.and_then(|own| own.parameters.first().map(|parameter| parameter.name.clone()));
     let regs = regs.filter(|name| !name.is_empty());
@@ -62,6 +65,25 @@ pub(crate) fn known(name: &str, facts: &KernelFacts) -> Option<SystemCall> {
         name,
     };
     Some(SystemCall { name: call.to_owned(), arguments: arguments.map(argument).collect(), function })
+}
+
+/// The C types and names of the arguments of a system call.
+fn declared(call: &str, facts: &KernelFacts) -> Vec<(String, String)> {
+    let declared = facts.system_call_arguments(call);
+    if !declared.is_empty() {
+        return declared;
+    }
+    of_prototype(&format!("__do_sys_{call}"), facts).unwrap_or_default()
+}
+
+/// How people write what lies at these bits of the `struct pt_regs` of a system call, if the C type of that argument
+/// says more than its size.
+pub(crate) fn notation(function: &str, bits: &Range<u64>, facts: &KernelFacts) -> Option<Notation> {
+    let call = function.strip_prefix(PREFIX)?;
+    let index = OFFSETS.iter().position(|offset| u64::from(*offset) * 8 == bits.start)?;
+    let is_short = bits.end.saturating_sub(bits.start) == 16;
+    let (c_type, _) = is_short.then(|| declared(call, facts).into_iter().nth(index)).flatten()?;
+    (c_type == "umode_t").then_some(Notation::Octal)
 }
 
 /// The types and names of the parameters of a function.
@@ -80,7 +102,13 @@ fn fetched_as(c_type: &str, name: &str) -> &'static str {
         let is_text = c_type.replace(' ', "") == "constchar*" && name != BYTES;
         return if is_text { "ustring" } else { "x64" };
     }
-    NUMBERS.iter().find(|(_, types)| types.contains(&c_type)).map_or("x64", |(fetched, _)| fetched)
+    let number =
+        NUMBERS.iter().find(|(_, types)| types.contains(&c_type)).map_or("x64", |(fetched, _)| fetched);
+    match number {
+        "s32" | "u32" if name.ends_with(FLAGS) => "x32",
+        "s64" | "u64" if name.ends_with(FLAGS) => "x64",
+        number => number,
+    }
 }
 
 /// The function of the system call that a name means, and its name as the kernel's events have it.
@@ -133,6 +161,29 @@ pub(super) fn argument_hint(
         None => {
             let all: Vec<String> = names.iter().filter_map(|name| of_name(name)).collect();
             Some(format!("the arguments of the system call are {}", all.join(", ")))
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn arguments_are_fetched_as_their_c_types_and_names_say() {
+        for (c_type, name, expected) in [
+            ("int", "dfd", "s32"),
+            ("int", "flags", "x32"),
+            ("unsigned int", "mnt_flags", "x32"),
+            ("unsigned long", "flags", "x64"),
+            ("umode_t", "mode", "u16"),
+            ("size_t", "count", "u64"),
+            ("const char *", "filename", "ustring"),
+            ("const char *", "buf", "x64"),
+            ("int *", "flags", "x64"),
+            ("fd_set", "set", "x64"),
+        ] {
+            assert_eq!(fetched_as(c_type, name), expected, "{c_type} {name}");
         }
     }
 }
