@@ -119,7 +119,8 @@ fn field(field: &super::Field) -> FieldSchema {
         array_len: (field.array_length > 0).then_some(field.array_length),
         fault_detected: field.fault_detected,
         notation: field.notation.clone(),
-        // Only the kernel's filters have more of it.
+        // Only the kernel's filters need to know more.
+        may_fault: true,
         is_lower_half: false,
     }
 }

@@ -106,6 +106,7 @@ mod tests {
             base: None,
             array_len: None,
             fault_detected: true,
+            may_fault: true,
             notation: crate::Notation::Number,
             is_lower_half: false,
         };

@@ -154,6 +154,7 @@ mod tests {
             base: None,
             array_len: None,
             fault_detected: true,
+            may_fault: true,
             notation,
             is_lower_half,
         };

@@ -192,13 +192,12 @@ impl BoundFilter {
     }
 }
 
-/// Whether a value of a field that is proven may be marked as one that could not be read. A field can be unproven and
-/// still have such values: the kernel has the same proof for them in the filter of a probe as the daemon.
+/// Whether a comparison is with a value that may be marked as one that could not be read.
 fn may_fault(node: &Node, schema: &Schema) -> bool {
     match node {
         Node::Constant(_) | Node::Unknown(_) => false,
         Node::Literal(literal) => match literal.source {
-            Source::Own { index, .. } => schema.fields.get(index).is_some_and(|field| field.fault_detected),
+            Source::Own { index, .. } => schema.fields.get(index).is_some_and(|field| field.may_fault),
             _ => false,
         },
         Node::All(parts) | Node::Any(parts) => parts.iter().any(|part| may_fault(part, schema)),

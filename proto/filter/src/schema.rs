@@ -25,6 +25,8 @@ pub struct FieldSchema {
     /// Whether an unreadable value is marked, or cannot occur. False: the value is unproven. It may
     /// be what was in the ring buffer before, without any sign of it.
     pub fault_detected: bool,
+    /// Whether a value can be marked as unreadable.
+    pub may_fault: bool,
     /// How people write its numbers.
     pub notation: Notation,
     /// Whether the kernel records it as 64 bits without a sign, of which these are the lower: an argument of a system

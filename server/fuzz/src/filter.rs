@@ -96,6 +96,7 @@ fn schema(is_return: bool) -> Schema {
         base: Some(Base::Decimal),
         array_len,
         fault_detected: true,
+        may_fault: true,
         notation: Notation::Number,
         is_lower_half: false,
     };

@@ -25,6 +25,7 @@ fn schema() -> Schema {
         base,
         array_len: None,
         fault_detected: true,
+        may_fault: true,
         notation: Notation::Number,
         is_lower_half: false,
     };

@@ -15,6 +15,7 @@ fn source(name: &str, fields: &[&str]) -> Selected {
         base: Some(Base::Decimal),
         array_len: None,
         fault_detected: true,
+        may_fault: true,
         notation: Notation::Number,
         is_lower_half: false,
     };

@@ -185,7 +185,7 @@ impl CompiledFormat {
                 (Some(schema), Some(step))
                     if matches!(step.action, Action::Copy { .. } | Action::Address) =>
                 {
-                    schema.fault_detected = true;
+                    (schema.fault_detected, schema.may_fault) = (true, true);
                     step.guards.push(guard);
                 }
                 _ => return Err(CompileError::GuardTarget { name: field.name.clone() }),
@@ -295,13 +295,15 @@ fn schema_of(
         Some(Ok(count)) => Some(count),
         Some(Err(_)) => return Err(CompileError::Outside { name }),
     };
+    // A string in the fixed part is always there.
+    let may_fault = kind == FieldKind::String && !matches!(field.shape, Shape::Array { .. });
     let fault_detected = kind == FieldKind::String || !of_probe || options.is_infallible(&name);
     let notation = match options.notations.get(&name) {
         Some(notation) => notation.clone(),
         None if of_probe => Notation::Number,
         None => declared::notation(field, event),
     };
-    Ok(FieldSchema { name, kind, base, array_len, fault_detected, notation, is_lower_half })
+    Ok(FieldSchema { name, kind, base, array_len, fault_detected, may_fault, notation, is_lower_half })
 }
 
 fn number(field: &Field, size: usize) -> Result<FieldKind, CompileError> {

@@ -187,6 +187,7 @@ mod tests {
             base: None,
             array_len: None,
             fault_detected: true,
+            may_fault: true,
             notation,
             is_lower_half: false,
         };

@@ -97,7 +97,8 @@ fn field_from_message(field: &v1::EventField) -> Result<FieldSchema, SchemaError
         array_len: Some(field.array_length).filter(|length| *length != 0),
         fault_detected: field.fault_detected,
         notation: kprobed_event::notation(field),
-        // Only the kernel's filters have more of it.
+        // Only the kernel's filters need to know more.
+        may_fault: true,
         is_lower_half: false,
     })
 }

@@ -21,6 +21,7 @@ fn field(name: &str, kind: FieldKind, array_len: Option<u32>) -> FieldSchema {
         base,
         array_len,
         fault_detected: true,
+        may_fault: true,
         notation: Notation::Number,
         is_lower_half: false,
     }

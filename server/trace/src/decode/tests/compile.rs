@@ -25,23 +25,24 @@ fn the_schema_says_what_the_user_asked_for() {
     let print = r#"(%lx) a=0x%Lx b=%d c='%c' f=%pS s=\"%s\" t={\"%s\",\"%s\"} g={%u,%u,%u}"#;
     let options = CompileOptions { infallible: ["f".to_owned()].into(), ..Default::default() };
     let plan = CompiledFormat::compile(&format(&fields.concat(), print), &options).unwrap();
-    let field = |name: &str, kind, base, array_len, fault_detected| FieldSchema {
+    let field = |name: &str, kind, base, array_len, (fault_detected, may_fault)| FieldSchema {
         name: name.to_owned(),
         kind,
         base,
         array_len,
         fault_detected,
+        may_fault,
         notation: Notation::Number,
         is_lower_half: false,
     };
     let expected = [
-        field("a", FieldKind::Unsigned { bytes: 8 }, Some(Base::Hex), None, true),
-        field("b", FieldKind::Signed { bytes: 4 }, Some(Base::Decimal), None, false),
-        field("c", FieldKind::Char, None, None, false),
-        field("f", FieldKind::Symbol, None, None, true),
-        field("s", FieldKind::String, None, None, true),
-        field("t", FieldKind::String, None, Some(2), true),
-        field("g", FieldKind::Unsigned { bytes: 2 }, Some(Base::Decimal), Some(3), false),
+        field("a", FieldKind::Unsigned { bytes: 8 }, Some(Base::Hex), None, (true, true)),
+        field("b", FieldKind::Signed { bytes: 4 }, Some(Base::Decimal), None, (false, false)),
+        field("c", FieldKind::Char, None, None, (false, false)),
+        field("f", FieldKind::Symbol, None, None, (true, false)),
+        field("s", FieldKind::String, None, None, (true, true)),
+        field("t", FieldKind::String, None, Some(2), (true, true)),
+        field("g", FieldKind::Unsigned { bytes: 2 }, Some(Base::Decimal), Some(3), (false, false)),
     ];
     assert_eq!(**plan.schema(), Schema { fields: expected.into(), is_return: false });
     assert_eq!(plan.id(), 1392);

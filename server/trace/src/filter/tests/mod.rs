@@ -20,6 +20,7 @@ fn schema() -> Schema {
         base: Some(Base::Decimal),
         array_len,
         fault_detected: true,
+        may_fault: true,
         notation: Notation::Number,
         is_lower_half: false,
     };

@@ -82,6 +82,11 @@ fn exact_is_only_what_is_the_same_in_the_kernel() {
     assert!(push("__probe_ip.function == one", ALL).exact);
     assert!(!push("comm == 'a'", ALL).exact, "the name may have changed");
     assert!(!push("u8 == 1", ALL).exact, "it may have been unreadable");
+    let mut schema = schema();
+    schema.fields[0].may_fault = false;
+    let of_register =
+        |text: &str| Filter::parse(text).unwrap().bind(&schema, &BINDING).unwrap().kernel_text(ALL);
+    assert!(of_register("u8 == 1").exact && !of_register("u8 == 1 && s16 == 1").exact);
     let (always, never) = (push("host == 'host1'", ALL), push("host == 'x'", ALL));
     assert_eq!((always.text, always.exact), (None, true));
     assert!(never.exact && !selects(&never.text.unwrap(), &Event::default()));
