@@ -71,8 +71,6 @@ fn publish(hubs: &[Arc<Hub>], rate: usize, source: &EventSource, stopping: &Atom
             }
             let groups = [Group { origin: Arc::clone(&source.origin), columns }];
             hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock });
-            // Nothing earlier will come: readers say so by heartbeats.
-            hub.publish_watermark(trace_clock_ns());
         }
         round += 1;
         std::thread::sleep((begun + ROUND * round).saturating_duration_since(Instant::now()));

@@ -5,13 +5,11 @@ use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
 
 use kprobed::config::{Listen, Tls};
 use kprobed::front;
 use kprobed::shutdown::Tasks;
 use kprobed_control::auth::{AuditQueue, Rights};
-use kprobed_control::store::Store;
 use kprobed_rights::Roles;
 use kprobed_trace::pipeline::Hub;
 use tempfile::TempDir;
@@ -21,7 +19,6 @@ use tonic::service::Routes;
 use crate::certificates::{Certificates, DOMAIN, Pair};
 use crate::host::{Host, Shared};
 use crate::stored_kernel::StoredKernel;
-use crate::tracefs;
 
 /// How the hosts are reached.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -87,10 +84,7 @@ impl Fleet {
         let directory = tempfile::tempdir()?;
         let certificates = Certificates::make(directory.path())?;
         let kernels = [StoredKernel::read("6.1")?, StoredKernel::read("6.12")?];
-        tracefs::write(directory.path())?;
-        let store = servers.block_on(Store::open(directory.path(), SystemTime::now()))?.store;
-        let shared =
-            Shared { store, directory: directory.path(), threads: servers.handle(), rights: everybody()? };
+        let shared = Shared { directory: directory.path(), threads: servers.handle(), rights: everybody()? };
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let places: Vec<Place> = (1..=hosts)
             .map(|number| Place::new(number, port, directory.path()))

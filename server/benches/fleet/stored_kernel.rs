@@ -2,18 +2,19 @@
 
 use std::sync::Arc;
 
+use kprobed_fake::FakeKernel;
 use kprobed_host::kernel::FactsCache;
-use kprobed_lang::definition::Features;
-use kprobed_verdict::checker::Checker;
 
+use crate::server;
 use crate::world::{self, World};
 
 /// A build, as far as it is stored.
 pub(crate) struct StoredKernel {
     pub(crate) release: String,
     pub(crate) facts: Arc<FactsCache>,
-    pub(crate) checker: Arc<Checker>,
-    _world: World,
+    /// As it is after a boot.
+    pub(crate) kernel: FakeKernel,
+    pub(crate) world: World,
 }
 
 impl StoredKernel {
@@ -21,8 +22,7 @@ impl StoredKernel {
         let sites = std::fs::read_to_string(world::fixture(&format!("patch-sites-{version}.tsv")))?;
         let world = world::world(version, &sites);
         let facts = Arc::new(FactsCache::new(world.paths.clone()));
-        let features = Features::from_readme("char, string, ustring kernel return probes support");
-        let checker = Arc::new(Checker::new(features, Arc::clone(&facts)));
-        Ok(Self { release: format!("{version}.0-stored-amd64"), facts, checker, _world: world })
+        let release = format!("{version}.0-stored-amd64");
+        Ok(Self { release, facts, kernel: server::kernel(version), world })
     }
 }

@@ -2,75 +2,20 @@
 
 #![expect(clippy::disallowed_methods, reason = "tasks of a test end with it")]
 
-use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::{Duration, SystemTime};
+use std::time::Duration;
 
-use kprobed::auth::as_daemon;
-use kprobed::rpc::ProbeServer;
+use kprobed::config::Listen;
 use kprobed_client::api::{Arming, CheckProbeResponse, CheckedDefinition, Verdict};
 use kprobed_client::{Client, ConnectOptions, Target};
-use kprobed_control::ProbeStates;
-use kprobed_control::auth::{AuditQueue, Rights};
-use kprobed_control::store::Store;
-use kprobed_control::{Controller, Observer, Registry};
-use kprobed_host::kernel::FactsCache;
-use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
-use kprobed_lang::definition::Features;
-use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
-use kprobed_rights::Roles;
-use kprobed_verdict::checker::Checker;
-use tokio::net::UnixListener;
-use tokio_stream::wrappers::{ReceiverStream, UnixListenerStream};
+use tokio_stream::wrappers::ReceiverStream;
 
-// Lints know a helper of tests by `cfg(test)`.
-struct Daemon {
-    socket: PathBuf,
-    _world: crate::world::World,
-    _directory: tempfile::TempDir,
-}
+use crate::server::Server;
 
 #[cfg(test)]
-impl Daemon {
-    async fn start() -> Self {
-        let sites = std::fs::read_to_string(crate::world::fixture("patch-sites-6.12.tsv")).unwrap();
-        let world = crate::world::world("6.12", &sites);
-        let directory = tempfile::tempdir().unwrap();
-        let socket = directory.path().join("kprobed.sock");
-        let features = Features::from_readme("char, string, ustring kernel return probes support");
-        let (control, _queue) = Controller::channel();
-        std::fs::create_dir_all(directory.path().join("instances/i")).unwrap();
-        let tracefs = Tracefs::new(directory.path(), "/nonexistent");
-        let instance = CurrentInstance::new(Instance::find(&tracefs, "i").unwrap());
-        let nowhere = "/nonexistent";
-        let observer = Observer::new(tracefs, Arc::new(instance), nowhere.into(), nowhere.into());
-        let probes = ProbeServer {
-            states: ProbeStates { observer, control: control.clone(), registry: Arc::default() },
-            control,
-            registry: Arc::<Registry>::default(),
-            checker: Arc::new(Checker::new(features, Arc::new(FactsCache::new(world.paths.clone())))),
-            store: Store::open(directory.path(), SystemTime::now()).await.unwrap().store,
-            declarations: Arc::default(),
-            costs: Arc::default(),
-            rights: Arc::new(Rights::new(Roles::default(), AuditQueue::new().0)),
-        };
-        let listener = UnixListenerStream::new(UnixListener::bind(&socket).unwrap());
-        let server = tonic::transport::Server::builder()
-            .layer(as_daemon())
-            .add_service(ProbeServiceServer::new(probes));
-        tokio::spawn(server.serve_with_incoming(listener));
-        Self { socket, _world: world, _directory: directory }
-    }
-
-    async fn client(&self) -> Client {
-        connect(&self.socket).await
-    }
-}
-
-#[cfg(test)]
-async fn connect(socket: &Path) -> Client {
-    Client::connect(Target::Unix(socket.to_owned()), ConnectOptions::default()).await.unwrap()
+async fn client(server: &Server) -> Client {
+    Client::connect(Target::Unix(server.socket()), ConnectOptions::default()).await.unwrap()
 }
 
 /// The verdicts on a text that is sent in pieces of this many bytes.
@@ -109,8 +54,8 @@ fn brief(answer: CheckProbeResponse) -> CheckProbeResponse {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_says_what_single_checks_say() {
-    let daemon = Daemon::start().await;
-    let client = daemon.client().await;
+    let server = Server::open(Listen::default(), "").await;
+    let client = client(&server).await;
     let rows = crate::world::rows("oracle", "6.12");
     let places =
         rows.iter().step_by(131).map(|row| format!("p:x {}+{} a=$arg1:u64\n", row.function, row.offset));
@@ -147,7 +92,7 @@ async fn a_stream_says_what_single_checks_say() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn who_does_not_read_is_not_read_from() {
     const PIECE_BYTES: usize = 64 << 10;
-    let daemon = Daemon::start().await;
+    let server = Server::open(Listen::default(), "").await;
     let sent = Arc::new(AtomicUsize::new(0));
     let counter = Arc::clone(&sent);
     let (pieces, endless) = tokio::sync::mpsc::channel(1);
@@ -156,7 +101,7 @@ async fn who_does_not_read_is_not_read_from() {
             counter.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let silent = daemon.client().await;
+    let silent = client(&server).await;
     let mut stream = silent.check_probes(ReceiverStream::new(endless), false).await.unwrap();
     // However slow this machine is, the daemon takes no more input from some time on.
     let mut waiting = 0;
@@ -169,7 +114,7 @@ async fn who_does_not_read_is_not_read_from() {
         }
         waiting = now;
     }
-    let other = daemon.client().await;
+    let other = client(&server).await;
     let answer =
         tokio::time::timeout(Duration::from_secs(5), other.check_probe("p:x no_such_function")).await;
     assert_eq!(answer.unwrap().unwrap().verdict(), Verdict::Refused);

@@ -25,7 +25,7 @@ use kprobed_control::{
     Registry,
 };
 use kprobed_fake::{FakeKernel, Series};
-use kprobed_host::kernel::{FactsCache, HostIdentity, SymbolTable, TRACE_CLOCK};
+use kprobed_host::kernel::{FactsCache, HostIdentity, KernelPaths, SymbolTable, TRACE_CLOCK};
 use kprobed_host::tracefs::{CurrentInstance, HitCounts, Instance, InstanceOptions, Mounted};
 use kprobed_lang::definition::Features;
 use kprobed_lang::model::{KernelChange, Metadata};
@@ -124,8 +124,28 @@ impl Server {
         let world = world::world("6.12", &sites);
         let binder = Binder::new("here".to_owned(), None);
         let hub = Arc::new(Hub::with_queue_memory(binder, listen.queue_memory_mib << 20));
-        let kernel = kernel(setup.foreign);
-        let routes = routes(directory.path(), (&world, &kernel), &rights, &hub, setup.probes).await;
+        let kernel = kernel("6.12");
+        for line in setup.foreign {
+            kernel.neighbour().add("kprobe_events", line).unwrap();
+        }
+        let host = HostIdentity {
+            hostname: "here".to_owned(),
+            kernel_release: "6.12.0-stored-amd64".to_owned(),
+            kernel_version: "#1 SMP".to_owned(),
+            machine: "x86_64".to_owned(),
+            boot_id: "00000000-0000-4000-8000-000000000001".to_owned(),
+        };
+        let daemon = Daemon {
+            directory: directory.path(),
+            host,
+            facts: Arc::new(FactsCache::new(world.paths.clone())),
+            paths: &world.paths,
+            kernel: &kernel,
+            rights: &rights,
+            hub: &hub,
+            probes: &setup.probes,
+        };
+        let routes = routes(daemon).await;
         let tasks = Tasks::default();
         let live = LiveTls::new(tls_settings(listen.tls.as_ref().unwrap()).unwrap());
         let gate = Gate { rights: Arc::clone(&rights), procfs: "/proc".into(), tls: Some(Arc::new(live)) };
@@ -188,15 +208,12 @@ fn signed(authority: &CertifiedIssuer<'static, KeyPair>, name: &str) -> (String,
     (params.signed_by(&key, authority).unwrap().pem(), key.serialize_pem())
 }
 
-/// A kernel with the functions, and with events of another program.
-fn kernel(foreign: &[&str]) -> FakeKernel {
-    let symbols = SymbolTable::parse(&world::stored("kallsyms-6.12.txt.gz"));
+/// A kernel of this version with the functions.
+pub(crate) fn kernel(version: &str) -> FakeKernel {
+    let symbols = SymbolTable::parse(&world::stored(&format!("kallsyms-{version}.txt.gz")));
     let functions = FUNCTIONS.map(|name| (name, symbols.lookup(name, None).unwrap().address));
-    let kernel = FakeKernel::new(Series::V6_12, &functions, &["sched/sched_switch"]);
-    for line in foreign {
-        kernel.neighbour().add("kprobe_events", line).unwrap();
-    }
-    kernel.process()
+    let series = if version == "6.1" { Series::V6_1 } else { Series::V6_12 };
+    FakeKernel::new(series, &functions, &["sched/sched_switch"]).process()
 }
 
 fn probe() -> Record {
@@ -208,28 +225,28 @@ fn probe() -> Record {
     Record::new(PROBE.parse().unwrap(), spec, line, SystemTime::UNIX_EPOCH)
 }
 
-async fn routes(
-    directory: &Path,
-    (world, kernel): (&World, &FakeKernel),
-    rights: &Arc<Rights>,
-    hub: &Arc<Hub>,
-    probes: Vec<Record>,
-) -> Routes {
-    let boot_id: BootId = "00000000-0000-4000-8000-000000000001".parse().unwrap();
-    let host = HostIdentity {
-        hostname: "here".to_owned(),
-        kernel_release: "6.12.0-stored-amd64".to_owned(),
-        kernel_version: "#1 SMP".to_owned(),
-        machine: "x86_64".to_owned(),
-        boot_id: boot_id.to_string(),
-    };
-    let facts = Arc::new(FactsCache::new(world.paths.clone()));
+/// A daemon, as far as tests and benchmarks differ in it.
+pub(crate) struct Daemon<'a> {
+    /// Of its state.
+    pub(crate) directory: &'a Path,
+    pub(crate) host: HostIdentity,
+    pub(crate) facts: Arc<FactsCache>,
+    pub(crate) paths: &'a KernelPaths,
+    pub(crate) kernel: &'a FakeKernel,
+    pub(crate) rights: &'a Arc<Rights>,
+    pub(crate) hub: &'a Arc<Hub>,
+    /// Probes that were made before it was started.
+    pub(crate) probes: &'a [Record],
+}
+
+/// Starts its control thread, and returns its services.
+pub(crate) async fn routes(daemon: Daemon<'_>) -> Routes {
+    let Daemon { directory, host, facts, paths, kernel, rights, hub, probes } = daemon;
+    let boot_id: BootId = host.boot_id.parse().unwrap();
     let store = Store::open(directory, SystemTime::now()).await.unwrap().store;
-    for record in &probes {
-        let mut edit = Edit::new(None, Some(record));
-        store.begin(&mut [&mut edit]).await.unwrap();
-        store.settle(&[&edit]).await.unwrap();
-    }
+    let mut edits: Vec<_> = probes.iter().map(|record| Edit::new(None, Some(record))).collect();
+    store.begin(&mut edits.iter_mut().collect::<Vec<_>>()).await.unwrap();
+    store.settle(&edits.iter().collect::<Vec<_>>()).await.unwrap();
     let registry = Arc::<Registry>::default();
     let tracefs = kernel.tracefs();
     let features = Features::from_readme(&tracefs.readme().unwrap());
@@ -244,7 +261,7 @@ async fn routes(
     };
     let (made, claim) = Instance::open_or_create(&tracefs, &instance_options).unwrap();
     let instance = Arc::new(CurrentInstance::new(made.clone()));
-    let (procfs, sysfs) = (world.paths.procfs.clone(), world.paths.sysfs.clone());
+    let (procfs, sysfs) = (paths.procfs.clone(), paths.sysfs.clone());
     let (holds, costs) = (Arc::<Holds>::default(), Arc::<Costs>::default());
     let controller = Controller::start(ControllerParts {
         mounted: Mounted { tracefs: tracefs.clone() },

@@ -19,7 +19,7 @@ mod tests;
 pub(super) use command::AggregationCommand;
 pub use command::{CreateAggregation, NumberedAggregation};
 pub(super) use leftovers::remove_leftovers;
-pub(super) use life::{Aggregations, no_aggregation};
+pub(super) use life::Aggregations;
 pub use result::grown_since;
 
 /// Name of the instance of the aggregations of a daemon whose own instance has this name.
