@@ -56,6 +56,7 @@ fn main() -> ExitCode {
         for warning in checked.warnings {
             say(format_args!("warning: {warning}\nhint: {}", warning.hint));
         }
+        say(format_args!("kprobed can start with this configuration"));
         return ExitCode::SUCCESS;
     }
     telemetry::init(&checked.config.log.level);

@@ -48,12 +48,24 @@ pub(crate) fn grammar() -> Command {
 
 /// The error of a command line. One that lacks a command is the help of what is there: clap gives it only if no option
 /// has a value, and variables of the environment give some. A code in the place of a command is the entry of the code.
-pub(crate) fn explained(error: clap::Error) -> clap::Error {
+pub(crate) fn explained(mut error: clap::Error) -> clap::Error {
+    if let Some(path) = document(&error) {
+        let tip = StyledStr::from(format!("documents are given with an option: `--file {path}`"));
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    }
     if error.kind() != ErrorKind::MissingSubcommand {
         return of_code(&error).unwrap_or(error);
     }
     let without_environment = grammar().mut_args(|argument| argument.env(Resettable::Reset));
     without_environment.try_get_matches().err().unwrap_or(error)
+}
+
+/// The word that a command of documents does not expect.
+fn document(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::StyledStr(usage)) = error.get(ContextKind::Usage) else { return None };
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
+    let is_word = error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-');
+    (is_word && usage.to_string().contains(" --file <PATH>")).then(|| word.clone())
 }
 
 /// The help of a code, for an error about a command of that name.
@@ -126,6 +138,12 @@ mod tests {
         }
         let unknown = grammar().try_get_matches_from(["kprobectl", "help", "NO_SUCH_CODE"]).unwrap_err();
         assert_eq!(explained(unknown).kind(), ErrorKind::InvalidSubcommand);
+        let of = |arguments: &[&str]| {
+            explained(grammar().try_get_matches_from(arguments).unwrap_err()).to_string()
+        };
+        let tip = "tip: documents are given with an option: `--file a.yaml`";
+        assert!(of(&["kprobectl", "apply", "a.yaml"]).contains(tip));
+        assert!(!of(&["kprobectl", "version", "a.yaml"]).contains("--file"));
     }
 
     #[test]

@@ -70,8 +70,10 @@ fn database_check(outcome: &Result<(), StoreError>, before: &Health, now: System
                 StoreError::Corrupt { .. } => kprobed_control::store::Fault::Corrupt.fix(),
                 _ => "",
             };
-            let last = last.map_or_else(String::new, |last| format!("; {last}"));
-            failed("database", format!("changes are refused: {error}{last}"), fix)
+            let error = error.to_string();
+            // That of the check itself says it already.
+            let last = last.filter(|last| !last.ends_with(&error)).map(|last| format!("; {last}"));
+            failed("database", format!("changes are refused: {error}{}", last.unwrap_or_default()), fix)
         }
     }
 }

@@ -100,6 +100,10 @@ async fn repair(client: &Client, arguments: &Arguments, output: &mut Output) -> 
         if !message.is_empty() {
             output.remark(&format!("`{name}` was not repaired: {message}"));
         }
+        if matches!(probe.outcome(), ReconcileOutcome::NotDue | ReconcileOutcome::LeftAlone) {
+            let again = "another program changes it again and again";
+            output.remark(&format!("{again}: `kprobectl doctor --repair --force` repairs `{name}` now"));
+        }
     }
     if probes.is_empty() {
         output.remark("there are no probes");

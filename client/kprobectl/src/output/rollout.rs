@@ -10,7 +10,7 @@ use serde::Serialize;
 use super::Output;
 use super::style::Tone;
 use super::table::{Cell, Table, properties};
-use super::time::rfc3339_ns;
+use super::time::rfc3339_ms;
 use crate::rollout::{Host, Phase, RolloutEvent, State, Step};
 
 /// Something that happened, as JSON and YAML.
@@ -30,7 +30,7 @@ impl Output {
         time_ms: u64,
         happened: &RolloutEvent,
     ) -> io::Result<()> {
-        let time = rfc3339_ns(time_ms.saturating_mul(1_000_000));
+        let time = rfc3339_ms(time_ms);
         if self.structured_stream(&EventView { rollout, time: &time, event: happened })? {
             return Ok(());
         }
@@ -47,7 +47,9 @@ impl Output {
             hosts => format!(" {} ({})", names::fold(hosts.iter().map(String::as_str)), count(hosts.len())),
         };
         let message = if message.is_empty() { String::new() } else { format!(": {message}") };
-        self.line(&format!("{time} wave {wave}: {what}{hosts}{}", super::data::one_line(&message)))
+        // The end is behind all waves.
+        let wave = if *event == "done" { String::new() } else { format!("wave {wave}: ") };
+        self.line(&format!("{time} {wave}{what}{hosts}{}", super::data::one_line(&message)))
     }
 
     /// Prints the state of a roll-out: for programs as its file has it.

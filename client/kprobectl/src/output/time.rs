@@ -19,10 +19,10 @@ pub(crate) fn rfc3339(time: Option<&prost_types::Timestamp>) -> Option<String> {
     Timestamp::new(time.seconds, time.nanos).ok().map(|time| time.to_string())
 }
 
-/// Nanoseconds since 1970 in RFC 3339, with all nine digits.
-pub(super) fn rfc3339_ns(ns: u64) -> String {
-    let time = Timestamp::from_nanosecond(i128::from(ns)).unwrap_or_default();
-    format!("{time:.9}")
+/// Milliseconds since 1970 in RFC 3339, with all three digits.
+pub(super) fn rfc3339_ms(ms: u64) -> String {
+    let time = Timestamp::from_millisecond(i64::try_from(ms).unwrap_or_default()).unwrap_or_default();
+    format!("{time:.3}")
 }
 
 #[cfg(test)]
@@ -36,7 +36,7 @@ mod tests {
             assert!((0..1_000_000_000).contains(&proto.nanos));
             assert_eq!(rfc3339(Some(&proto)).as_deref(), Some(text));
         }
-        assert_eq!(rfc3339_ns(1_500_000_000), "1970-01-01T00:00:01.500000000Z");
+        assert_eq!(rfc3339_ms(1_500), "1970-01-01T00:00:01.500Z");
         assert_eq!(rfc3339(Some(&prost_types::Timestamp { seconds: i64::MAX, nanos: 0 })), None);
     }
 }

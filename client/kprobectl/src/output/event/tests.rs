@@ -11,8 +11,12 @@ use proptest::prelude::*;
 use proptest::sample::select;
 
 use super::*;
-use crate::output::time::rfc3339_ns;
 use crate::quantity::moment;
+
+/// Nanoseconds since 1970 in RFC 3339, with all nine digits.
+fn rfc3339_ns(ns: u64) -> String {
+    format!("{:.9}", Timestamp::from_nanosecond(i128::from(ns)).unwrap())
+}
 
 fn le<const N: usize>(values: impl IntoIterator<Item = [u8; N]>) -> bytes::Bytes {
     values.into_iter().flatten().collect()
