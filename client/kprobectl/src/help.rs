@@ -49,9 +49,10 @@ pub(crate) fn grammar() -> Command {
 /// The error of a command line. One that lacks a command is the help of what is there: clap gives it only if no option
 /// has a value, and variables of the environment give some. A code in the place of a command is the entry of the code.
 pub(crate) fn explained(mut error: clap::Error) -> clap::Error {
-    if let Some(path) = document(&error) {
-        let tip = StyledStr::from(format!("documents are given with an option: `--file {path}`"));
-        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![tip]));
+    let of_document =
+        document(&error).map(|path| format!("documents are given with an option: `--file {path}`"));
+    if let Some(tip) = of_document.or_else(|| of_events(&error)) {
+        error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
     }
     if error.kind() != ErrorKind::MissingSubcommand {
         return of_code(&error).unwrap_or(error);
@@ -66,6 +67,12 @@ fn document(error: &clap::Error) -> Option<String> {
     let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidArg) else { return None };
     let is_word = error.kind() == ErrorKind::UnknownArgument && !word.starts_with('-');
     (is_word && usage.to_string().contains(" --file <PATH>")).then(|| word.clone())
+}
+
+/// What lists events, for a command that many look for.
+fn of_events(error: &clap::Error) -> Option<String> {
+    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return None };
+    (word == "events").then(|| "`kprobectl functions --events` lists the events of the host".to_owned())
 }
 
 /// The help of a code, for an error about a command of that name.
@@ -141,6 +148,7 @@ mod tests {
         let of = |arguments: &[&str]| {
             explained(grammar().try_get_matches_from(arguments).unwrap_err()).to_string()
         };
+        assert!(of(&["kprobectl", "events"]).contains("tip: `kprobectl functions --events`"));
         let tip = "tip: documents are given with an option: `--file a.yaml`";
         assert!(of(&["kprobectl", "apply", "a.yaml"]).contains(tip));
         assert!(!of(&["kprobectl", "version", "a.yaml"]).contains("--file"));

@@ -112,10 +112,11 @@ impl Output {
             }
         };
         self.line(&text)?;
-        if state.phase != Phase::Done && !state.reason.is_empty() {
-            self.note(&state.reason);
-        }
+        // The event of an undoing has said why.
         if !matches!(state.phase, Phase::Done | Phase::Undone) {
+            if !state.reason.is_empty() {
+                self.note(&state.reason);
+            }
             let path = path.display();
             self.note(&format!(
                 "`kprobectl rollout resume --state {path}` continues, and `kprobectl rollout undo --state {path}` undoes all changes"
