@@ -234,6 +234,8 @@ fn numbers_are_shown_as_people_write_them(fixture: &Fixture) -> Result<()> {
     let read = format!("p:read vfs_read file->f_op->read first={name}[0]:x8 third={name}[2]:x8");
     for definition in [
         "r:failed do_sys_openat2 fd=$retval:s32",
+        // Its type is that of the function, on every kernel with types.
+        "r:bare do_sys_openat2 fd=$retval",
         // On every kernel the port lies there, and the second time nothing names it.
         "p:connected tcp_connect sk->__sk_common.skc_dport sk->__sk_common.skc_daddr raw=+12($arg1):u16",
         "p:signalled do_send_sig_info type",
@@ -258,6 +260,7 @@ fn numbers_are_shown_as_people_write_them(fixture: &Fixture) -> Result<()> {
     let see = |guest: &DaemonGuest| -> Result<()> {
         for (probe, comm, expected) in [
             ("failed", "workload", " fd=-2 (ENOENT)"),
+            ("bare", "workload", " fd=-2 (ENOENT)"),
             ("connected", "wget", " skc_dport=9 skc_daddr=2130706433 raw=9"),
             ("signalled", "sh", " type=1 (PIDTYPE_TGID)"),
             // The name of a task that has just begun can be that of its parent.
@@ -265,6 +268,7 @@ fn numbers_are_shown_as_people_write_them(fixture: &Fixture) -> Result<()> {
             ("read", "cat", " read=read_null+0x0/"),
             ("read", "cat", " first=0x6e third=0x6c"),
             ("syscalls/sys_enter_openat", "workload", " dfd=-100 filename=0x"),
+            ("syscalls/sys_enter_openat", "workload", " flags=0x80000 mode=0"),
             ("syscalls/sys_exit_openat", "workload", " ret=-2 (ENOENT)"),
         ] {
             let text = unmarked(guest, probe, comm)?;
