@@ -280,7 +280,7 @@ fn default_types_say_what_is_there() {
     assert_eq!(kernel.warnings("p task_look task->table"), ["PART_OF_VALUE"]);
     assert_eq!(kernel.warnings("p task_look task->level:u8"), ["PART_OF_VALUE"], "the whole byte is read");
     assert_eq!(kernel.warnings("p task_look task->level task->comm task"), [""; 0]);
-    assert_eq!(kernel.args("r task_look $retval->comm c=$retval"), "comm=+16($retval):string c=$retval");
+    assert_eq!(kernel.args("r task_look $retval->comm c=$retval"), "comm=+16($retval):string c=$retval:x64");
 }
 
 #[test]
