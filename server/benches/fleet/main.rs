@@ -88,7 +88,7 @@ fn main() -> anyhow::Result<()> {
         (&["check", "p:x vfs_read+1"], |answer| answer["kernel_reason"] == "BAD_INSN_BNDRY"),
         (&["doctor"], |answer| answer["checks"].is_array()),
         (&["get", "kprobes/open_00"], |answer| answer["profile"]["hits"] == count(HITS)),
-        // The kernel has counted what nobody could record.
+        // What the kernel counts, without a buffer to record it.
         (&["ledger"], |answer| has_each_probe(&answer["probes"])),
         (&["hits"], has_each_probe),
         (&["diff", "-f", &document], is_one_change),

@@ -64,7 +64,7 @@ async fn a_stream_says_what_single_checks_say() {
         "p:x no_such_function\n",
         "# nothing\n",
         "\n",
-        "-:x # gone\n",
+        "-:open # gone\n",
         "p:x vfs_read \\\n a=+0(\n",
         "p:x vfs_read",
     ];
@@ -81,7 +81,7 @@ async fn a_stream_says_what_single_checks_say() {
     }
     let [.., deletes, unreadable, last] = checked.as_slice() else { panic!() };
     let deletes = deletes.check.as_ref().unwrap();
-    assert_eq!((deletes.verdict(), deletes.canonical.as_str()), (Verdict::Accepted, "-:x"));
+    assert_eq!((deletes.verdict(), deletes.canonical.as_str()), (Verdict::Accepted, "-:open"));
     assert_eq!(deletes.diagnostics[0].code, "NOTHING_TO_CHECK");
     assert_eq!(unreadable.check.as_ref().unwrap().rule, "DEREF_OPEN_BRACE");
     assert_eq!(last.check.as_ref().unwrap().canonical, "p:kprobes/x vfs_read");
