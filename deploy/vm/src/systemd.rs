@@ -1,7 +1,8 @@
 //! systemd in a guest: the programs and unit files of Debian's package that it boots with.
 //!
-//! Owns which files of the package a guest gets: PID 1, `systemctl`, and the units that others hang on. Never the
-//! units that a package adds to the boot (`*.wants`): a guest starts nothing that no test asks for.
+//! Owns which files of the package a guest gets: PID 1, `systemctl`, `systemd-sysusers` for what packages install, and
+//! the units that others hang on. Never the units that a package adds to the boot (`*.wants`): a guest starts nothing
+//! that no test asks for.
 
 use std::fs;
 
@@ -16,7 +17,8 @@ pub(crate) const CMDLINE: &str =
     "systemd.unit=basic.target systemd.log_target=kmsg systemd.log_level=notice systemd.show_status=0";
 
 /// Programs. The executor is there since version 255.
-const PROGRAMS: [&str; 3] = ["lib/systemd/systemd", "lib/systemd/systemd-executor", "bin/systemctl"];
+const PROGRAMS: [&str; 4] =
+    ["lib/systemd/systemd", "lib/systemd/systemd-executor", "bin/systemctl", "bin/systemd-sysusers"];
 
 /// A host that has been booted before: systemd enables all units on the first boot.
 const MACHINE_ID: &str = "6b70726f62656420677565737420697a\n";

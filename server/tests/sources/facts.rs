@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 
-use super::pages::{files, read};
+use super::pages::{files, read, root};
 
 /// The words of a text that begin like this.
 fn words<'a>(text: &'a str, beginning: &str) -> BTreeSet<&'a str> {
@@ -86,6 +86,30 @@ fn no_message_sends_an_operator_to_a_file_of_a_checkout() {
             }
         }
     }
+}
+
+#[test]
+fn pages_for_users_name_installed_files() {
+    const EXAMPLES: &str = "/usr/share/doc/kprobed/examples/";
+    let mut examples = 0;
+    for path in files("deploy/docs", ".md").iter().filter(|path| !path.contains("/project/")) {
+        let page = read(path);
+        for paragraph in page.split("\n\n") {
+            let is_of_checkout = paragraph.contains("checkout");
+            assert!(is_of_checkout || !paragraph.contains("`deploy/"), "{path}: {paragraph}");
+        }
+        let is_end = |c: char| c.is_whitespace() || "`'|)".contains(c);
+        for name in page.split(EXAMPLES).skip(1).filter_map(|rest| rest.split(is_end).next()) {
+            examples += 1;
+            // `deploy/release` copies them from these directories.
+            let from = ["deploy", "deploy/systemd"].map(|from| root().join(from).join(name).exists());
+            assert!(
+                name == "kprobed.toml" || from.contains(&true),
+                "{path}: no package has {EXAMPLES}{name}"
+            );
+        }
+    }
+    assert!(examples > 5, "{examples}");
 }
 
 #[test]

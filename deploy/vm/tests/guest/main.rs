@@ -73,6 +73,7 @@ mod neighbours;
 mod offline;
 mod otlp;
 mod overload;
+mod packages;
 mod packaging;
 mod pages;
 mod plans;
@@ -183,6 +184,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("costs", costs::TESTS),
     ("neighbour_war", neighbour_war::TESTS),
     ("foreign", foreign::TESTS),
+    ("packages", packages::TESTS),
     ("packaging", packaging::TESTS),
     ("pages", pages::TESTS),
     ("systemd", systemd::TESTS),

@@ -6,6 +6,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use kprobed_vm::disk::Disk;
 use kprobed_vm::initramfs::GuestFile;
 use kprobed_vm::lab::GuestOptions;
 use kprobed_vm::machine::Command;
@@ -33,9 +34,9 @@ const OUTPUT: &str = "[Service]\nStandardOutput=append:/run/log/kprobed.log\nSta
 /// Longest time that anything may take in an emulated guest.
 const PATIENCE: Duration = Duration::from_mins(2);
 
-/// A guest with systemd and the units.
-struct Host {
-    machine: OwnMachine,
+/// A guest with systemd.
+pub(crate) struct Host {
+    pub(crate) machine: OwnMachine,
 }
 
 /// The configuration of guests, with the address that the units have.
@@ -44,8 +45,8 @@ fn config() -> String {
 }
 
 impl Host {
+    /// One with the programs and the units.
     fn boot(fixture: &Fixture) -> Result<Self> {
-        let lab = fixture.lab()?;
         let units = workspace::root().context("no workspace")?.join("deploy/systemd");
         let mut files = programs()?.guest_files();
         files.extend(
@@ -54,33 +55,37 @@ impl Host {
                 guest: format!("/etc/systemd/system/{unit}"),
             }),
         );
-        let options = GuestOptions {
-            files,
-            disk: Some(lab.disk(&fixture.disk_name("systemd"), true)?),
-            systemd: Some(Systemd::ensure(lab.cache())?),
-            ..GuestOptions::new(fixture.kernel()?)
-        };
+        let disk = fixture.lab()?.disk(&fixture.disk_name("systemd"), true)?;
+        let host = Self::with(fixture, files, Some(disk))?;
+        host.put("/etc/kprobed/kprobed.toml", &config())?;
+        Ok(host)
+    }
+
+    /// One with these files.
+    pub(crate) fn with(fixture: &Fixture, files: Vec<GuestFile>, disk: Option<Disk>) -> Result<Self> {
+        let lab = fixture.lab()?;
+        let systemd = Some(Systemd::ensure(lab.cache())?);
+        let options = GuestOptions { files, disk, systemd, ..GuestOptions::new(fixture.kernel()?) };
         let host = Self { machine: OwnMachine::new(lab.boot(&options)?) };
         host.until("systemd", "systemctl is-active basic.target")?;
-        host.put("/etc/kprobed/kprobed.toml", &config())?;
         host.put("/etc/systemd/system/kprobed.service.d/output.conf", OUTPUT)?;
         host.shell("systemctl daemon-reload")?;
         Ok(host)
     }
 
-    fn put(&self, path: &str, text: &str) -> Result<()> {
+    pub(crate) fn put(&self, path: &str, text: &str) -> Result<()> {
         Ok(self.machine.put(path, 0o644, text.as_bytes())?)
     }
 
     /// The output of a script that has to succeed.
-    fn shell(&self, script: &str) -> Result<String> {
+    pub(crate) fn shell(&self, script: &str) -> Result<String> {
         let output = self.machine.exec(&Command::shell(script))?;
         ensure!(output.status.success(), "{script}: {output:?}\n{}", self.log());
         Ok(output.stdout_text().trim().to_owned())
     }
 
     /// Waits until a script succeeds.
-    fn until(&self, what: &str, script: &str) -> Result<()> {
+    pub(crate) fn until(&self, what: &str, script: &str) -> Result<()> {
         let begun = Instant::now();
         loop {
             let output = self.machine.exec(&Command::shell(script))?;
@@ -96,21 +101,21 @@ impl Host {
     }
 
     /// What systemd says of a unit.
-    fn property(&self, unit: &str, name: &str) -> Result<String> {
+    pub(crate) fn property(&self, unit: &str, name: &str) -> Result<String> {
         self.shell(&format!("systemctl show --value -p {name} {unit}"))
     }
 
-    fn main_pid(&self) -> Result<String> {
+    pub(crate) fn main_pid(&self) -> Result<String> {
         self.property("kprobed", "MainPID")
     }
 
     /// Waits until a daemon serves that is not this process. Its first client may have to wait.
-    fn until_another_serves(&self, before: &str) -> Result<()> {
+    pub(crate) fn until_another_serves(&self, before: &str) -> Result<()> {
         let other = format!("pid=$(pidof kprobed) && test \"$pid\" != {before} && kprobectl list");
         self.until("another daemon", &other)
     }
 
-    fn log(&self) -> String {
+    pub(crate) fn log(&self) -> String {
         let systemd =
             self.machine.exec(&Command::shell("systemctl status --no-pager kprobed; dmesg | tail -n 20"));
         let systemd = systemd.map(|output| output.stdout_text()).unwrap_or_default();
