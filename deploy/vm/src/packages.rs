@@ -21,8 +21,14 @@ const NEEDED: [(&str, &str); 5] = [
 ];
 
 /// Programs that single tests need too.
-pub const OF_TESTS: &[(&str, &str)] =
-    &[("kubectl", "kubernetes-client"), ("umoci", "umoci"), ("crun", "crun"), ("tar", "tar")];
+pub const OF_TESTS: &[(&str, &str)] = &[
+    ("kubectl", "kubernetes-client"),
+    ("umoci", "umoci"),
+    ("crun", "crun"),
+    ("tar", "tar"),
+    ("dpkg-shlibdeps", "dpkg-dev"),
+    ("strip", "binutils"),
+];
 
 /// Programs are missing and could not be installed.
 #[derive(Debug, thiserror::Error)]
