@@ -56,30 +56,24 @@ const CALLS: &str = "__x64_sys_getsid n=+0x70(%di):s32";
 const FILES: &str = "find / -xdev \\( -path /root -o -path /var/lib/dpkg -o -name 'dpkg.log' \\) -prune \
     -o -exec stat -c '%A %U:%G %n' {} + | sort; ls -d /run/kprobed* 2> /dev/null; cat /etc/passwd /etc/group";
 
-/// The same packages with a higher version, made quickly.
-const REPACK: &str = "for package in *.deb; do
-        name=${package%%_*} && dpkg-deb -R $package $name && sed -i \"s/^Version: .*/Version: $0/\" $name/DEBIAN/control
-        dpkg-deb --root-owner-group -Zgzip -z1 -b $name ${name}_$0_amd64.deb
-    done";
-
 /// The packages of both versions, for the guest.
 fn make(directory: &Path) -> Result<Vec<GuestFile>> {
     ensure_programs(&MAKING)?;
     let root = workspace::root().context("no workspace")?;
     let built = programs()?.kprobed.parent().context("a program without a directory")?;
-    let to = directory.join("packages");
-    let [first, second] = VERSIONS;
-    let mut release = process::Command::new(root.join("deploy/release"));
-    release.args(["--version", first, "--programs"]).args([built, &to]).arg("deb");
-    let mut repack = process::Command::new("sh");
-    repack.args(["-ec", REPACK, second]).current_dir(&to);
-    for command in [&mut release, &mut repack] {
-        let output = command.output()?;
-        ensure!(output.status.success(), "{output:?}");
-    }
     let mut files = Vec::new();
-    for name in ["kprobed", "kprobectl"] {
-        for version in VERSIONS {
+    for version in VERSIONS {
+        let to = directory.join(version);
+        let output = process::Command::new(root.join("deploy/release"))
+            .args(["--version", version, "--programs"])
+            .args([built, &to])
+            .arg("deb")
+            // A release takes a minute to compress them.
+            .env("DPKG_DEB_COMPRESSOR_TYPE", "gzip")
+            .env("DPKG_DEB_COMPRESSOR_LEVEL", "1")
+            .output()?;
+        ensure!(output.status.success(), "{output:?}");
+        for name in ["kprobed", "kprobectl"] {
             let name = format!("{name}_{version}_amd64.deb");
             files.push(GuestFile { host: to.join(&name), guest: format!("/root/{name}") });
         }
@@ -90,9 +84,11 @@ fn make(directory: &Path) -> Result<Vec<GuestFile>> {
 /// What dpkg and the packages' scripts run, from this machine.
 fn tools() -> Result<Vec<GuestFile>> {
     let mut files = Vec::new();
-    for name in OF_DEBIAN {
+    let programs = OF_DEBIAN.map(|name| (name, format!("/usr/bin/{name}")));
+    // The shell of busybox takes its own dpkg and tar for those of the guest.
+    for (name, guest) in programs.into_iter().chain([("dash", "/bin/sh".to_owned())]) {
         let host = search_path(name).with_context(|| format!("every Debian has {name}"))?;
-        files.push(GuestFile { host, guest: format!("/usr/bin/{name}") });
+        files.push(GuestFile { host, guest });
     }
     let perl = said("dpkg", &["-L", "perl-base"])?;
     let modules = perl.lines().filter(|path| path.contains("/perl-base/") && Path::new(path).is_file());
@@ -128,12 +124,12 @@ fn a_life_from_packages(fixture: &Fixture) -> Result<()> {
     files.extend(programs()?.guest_files().into_iter().filter(|file| file.guest.ends_with("workload")));
     let host = Host::with(fixture, files, None)?;
     host.put("/var/lib/dpkg/status", &status()?)?;
-    // As on a host where packages were installed before. The group of other guests is not there, but for a trace in the
-    // file that groups have beside /etc/group.
+    // As on a host with other packages. The group of other guests is not there, but for a trace in the file that groups
+    // have beside /etc/group.
     host.shell(
         "mkdir -p /var/lib/dpkg/info /var/lib/dpkg/updates /var/tmp /var/log /etc/logrotate.d /usr/share/doc
-        mkdir -p /var/lib/systemd/deb-systemd-helper-enabled /var/lib/systemd/deb-systemd-helper-masked
-        touch /etc/gshadow /etc/shadow && groupdel kprobed && echo 'kprobed:!::' >> /etc/gshadow",
+        touch /etc/logrotate.d/dpkg && echo 'kprobed:!::' > /etc/gshadow && cp /etc/gshadow /etc/gshadow.kept
+        groupdel kprobed && mv /etc/gshadow.kept /etc/gshadow",
     )?;
     host.machine.spawn("work", &Command::shell(WORK))?;
     let before = host.shell(FILES)?;
@@ -161,6 +157,9 @@ fn install(host: &Host, version: &str) -> Result<String> {
     let said = host.shell(&format!("dpkg -i /root/*_{version}_amd64.deb 2>&1"))?;
     let installed = host.shell("dpkg-query -W -f '${Version} ${db:Status-Status}\\n' kprobed kprobectl")?;
     ensure!(installed.lines().all(|line| line == format!("{version} installed")), "{installed}\n{said}");
+    // Clients wait for a daemon that is started again.
+    let socket = host.shell("grep listening /run/log/kprobed.log | tail -n 1")?;
+    ensure!(socket.contains("of_service_manager=true"), "{socket}\n{said}");
     Ok(said)
 }
 
@@ -236,12 +235,11 @@ fn upgrade(host: &Host, version: &str) -> Result<(u64, String)> {
     follower.end()
 }
 
-/// The probe is out of the kernel for a moment, which the client says.
+/// The probe is out of the kernel meanwhile, which the client says.
 fn an_upgrade_loses_nothing_silently(host: &Host) -> Result<()> {
     host.shell(&format!("kprobectl add 'p:calls {CALLS}'"))?;
     let (missing, said) = upgrade(host, VERSIONS[1])?;
-    ensure!(said.contains("connecting again"), "{missing} missing: {said}");
-    progress::note(format_args!("{missing} calls during the upgrade: {said}"));
+    ensure!(missing > 0 && said.contains("maybe not recorded: "), "{missing} calls are missing: {said}");
     Ok(())
 }
 
