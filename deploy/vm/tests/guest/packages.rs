@@ -127,8 +127,9 @@ fn a_life_from_packages(fixture: &Fixture) -> Result<()> {
     // As on a host with other packages. The group of other guests is not there, but for a trace in the file that groups
     // have beside /etc/group.
     host.shell(
-        "mkdir -p /var/lib/dpkg/info /var/lib/dpkg/updates /var/tmp /var/log /etc/logrotate.d /usr/share/doc
-        touch /etc/logrotate.d/dpkg && echo 'kprobed:!::' > /etc/gshadow && cp /etc/gshadow /etc/gshadow.kept
+        "mkdir -p /var/lib/dpkg/info /var/lib/dpkg/updates /var/lib/systemd /var/tmp /var/log /etc/logrotate.d
+        mkdir -p /usr/share/doc && touch /etc/logrotate.d/dpkg
+        echo 'kprobed:!::' > /etc/gshadow && cp /etc/gshadow /etc/gshadow.kept
         groupdel kprobed && mv /etc/gshadow.kept /etc/gshadow",
     )?;
     host.machine.spawn("work", &Command::shell(WORK))?;
