@@ -104,17 +104,16 @@ fn said(program: &str, arguments: &[&str]) -> Result<String> {
 
 /// What the guest's dpkg knows of the packages that are there.
 fn status() -> Result<String> {
-    let mut status = String::new();
-    for package in NEEDED {
+    let stanza = |package| {
         let version = said("dpkg-query", &["-W", "-f", "${Version}", package])?;
         // systemd is not installed on every machine: the guest has it from elsewhere.
         let version = if version.is_empty() { "252" } else { &version };
-        status += &format!(
+        Ok(format!(
             "Package: {package}\nStatus: install ok installed\nArchitecture: amd64\nVersion: {version}\n\
              Maintainer: the trial\nDescription: of the guest\n\n"
-        );
-    }
-    Ok(status)
+        ))
+    };
+    NEEDED.into_iter().map(stanza).collect()
 }
 
 fn a_life_from_packages(fixture: &Fixture) -> Result<()> {
