@@ -42,7 +42,7 @@ const OF_DEBIAN: [&str; 12] = [
     "tar",
 ];
 
-/// Packages that the guest's dpkg is told of: those that the made ones depend on.
+/// Packages that the guest's dpkg takes for installed: those that the made ones depend on.
 const NEEDED: [&str; 4] = ["libc6", "libgcc-s1", "init-system-helpers", "systemd"];
 
 /// The versions of the packages.
