@@ -171,8 +171,8 @@ const TAKEN: &[&str] = &[
     "p:theirs/one vfs_read+3 a=%di",
     "p:theirs/one no_such_function a=%di",
     "p:theirs/back vfs_read r=%di",
-    "r:theirs/back vfs_read r=$retval",
-    "r:theirs/back vfs_read+10 r=$retval",
+    "r:theirs/back vfs_read r=$retval:u64",
+    "r:theirs/back vfs_read+10 r=$retval:u64",
     "r:mine/one vfs_read",
     "p:mine/one vfs_read",
     "p:mine/one vfs_read a=%di:u16",
@@ -181,7 +181,7 @@ const TAKEN: &[&str] = &[
 
 fn names_that_are_taken_are_judged_as_the_kernel_does(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    for line in ["p:theirs/one vfs_read a=%di", "r:theirs/back vfs_read r=$retval"] {
+    for line in ["p:theirs/one vfs_read a=%di", "r:theirs/back vfs_read r=$retval:u64"] {
         guest.shell(&format!("echo '{line}' >> {TRACEFS}/kprobe_events"))?;
     }
     guest.add("p:mine/one vfs_read a=%di")?;
