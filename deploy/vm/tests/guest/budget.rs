@@ -137,9 +137,10 @@ fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
         fixture.series(),
         speed * 100.0,
     ));
-    // A round can meet other work of the machine, for which it stops the guest: few rounds prove nothing.
+    // A round can meet other work of the machine, for which it stops the guest: of few rounds, each second one.
     let in_time = overruns.iter().filter(|overrun| **overrun <= DISARMED_WITHIN).count();
-    ensure!(!effort::is_full() || in_time + 1 >= overruns.len(), "{overruns:?}\n{}", guest.log());
+    let late = effort::pick(overruns.len() / 2, 1);
+    ensure!(in_time + late >= overruns.len(), "{overruns:?}\n{}", guest.log());
     ensure!(speed >= 0.9, "a tripped probe costs something: {tripped} calls a second, {deleted} without it");
     ensure!(guest.probe("slow")?.state() == ProbeState::Armed, "a slow probe stays");
     Ok(())
