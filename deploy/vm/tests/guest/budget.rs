@@ -125,9 +125,13 @@ fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
         let events: Vec<_> = recording.of("kprobes/storm", "workload").collect();
         overruns.push(overrun(&events, hit_ns)?);
         // Other work of the machine only makes a storm slower: the fastest of each are compared.
-        tripped = tripped.max(storm(&guest, 200, 0)?.per_s);
+        for _ in 0..3 {
+            tripped = tripped.max(storm(&guest, 200, 0)?.per_s);
+        }
         guest.delete("storm")?;
-        deleted = deleted.max(storm(&guest, 200, 0)?.per_s);
+        for _ in 0..3 {
+            deleted = deleted.max(storm(&guest, 200, 0)?.per_s);
+        }
     }
     overruns.sort();
     let speed = tripped / deleted;
