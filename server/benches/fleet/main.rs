@@ -21,7 +21,7 @@ mod inventory;
 mod observed;
 mod quiet;
 #[allow(dead_code, clippy::allow_attributes, reason = "the tests of the daemon need more of it")]
-#[expect(clippy::unwrap_used, clippy::disallowed_methods, reason = "written for tests")]
+#[expect(clippy::unwrap_used, reason = "written for tests")]
 #[path = "../../tests/daemon/server.rs"]
 mod server;
 mod stored_kernel;
