@@ -38,10 +38,11 @@ impl Kernels {
     /// One fixture per kernel. Nothing is fetched or booted before a trial asks.
     pub(crate) fn fixtures(&self) -> impl Iterator<Item = Arc<Fixture>> {
         self.series.iter().map(|series| {
-            // A trial that needs two kernels gets its own and the first other one, whatever kernels
-            // the run is for.
-            let all = self.series.iter().map(String::as_str).chain(["6.1", "6.12"]);
-            let other = all.filter(|other| *other != series).map(str::to_owned).next().unwrap_or_default();
+            // A trial that needs two kernels gets its own and the first one beyond 6.10, where what it
+            // looks at has changed, whatever kernels the run is for.
+            let mut all = self.series.iter().map(String::as_str).chain(["6.1", "6.12"]);
+            let is_other = |other: &&str| is_older(other, 6, 10) != is_older(series, 6, 10);
+            let other = all.find(is_other).map(str::to_owned).unwrap_or_default();
             Arc::new(Fixture {
                 series: series.clone(),
                 other,
@@ -55,11 +56,17 @@ impl Kernels {
     }
 }
 
+/// Whether a series comes before this one.
+fn is_older(series: &str, major: u32, minor: u32) -> bool {
+    let mut numbers = series.split('.').map_while(|number| number.parse::<u32>().ok());
+    (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (major, minor)
+}
+
 /// One kernel, and the machines that its trials share: one with a daemon that has the usual
 /// configuration, and one whose daemon is started for most trials.
 pub(crate) struct Fixture {
     series: String,
-    /// Another kernel, for trials that change it.
+    /// A kernel on the other side of 6.10, for trials that change it.
     other: String,
     lab: OnceLock<Lab>,
     with_daemon: Mutex<Option<DaemonGuest>>,
@@ -128,8 +135,7 @@ impl Fixture {
 
     /// Whether this is a kernel before MAJOR.MINOR.
     pub(crate) fn is_older_than(&self, major: u32, minor: u32) -> bool {
-        let mut numbers = self.series.split('.').map_while(|number| number.parse::<u32>().ok());
-        (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (major, minor)
+        is_older(&self.series, major, minor)
     }
 
     /// Whether the daemon can tell a number that could not be read from one that was: 5.10 does not
