@@ -23,6 +23,7 @@ pub fn notation(field: &api::EventField) -> Notation {
         N::Device => Notation::Device,
         N::Octal => Notation::Octal,
         N::Bool => Notation::Bool,
+        N::Stack => Notation::Stack,
     }
 }
 
@@ -42,6 +43,7 @@ pub fn notation_message(notation: &Notation) -> (api::FieldNotation, Vec<api::Nu
         Notation::Device => N::Device,
         Notation::Octal => N::Octal,
         Notation::Bool => N::Bool,
+        Notation::Stack => N::Stack,
     };
     (kind, Vec::new())
 }
@@ -63,6 +65,7 @@ mod tests {
             Notation::Device,
             Notation::Octal,
             Notation::Bool,
+            Notation::Stack,
         ] {
             let (kind, names) = notation_message(&notation);
             let mut field = api::EventField { names, ..Default::default() };

@@ -17,6 +17,8 @@ pub struct Schema {
     probe_uid: i64,
     is_return: bool,
     fields: Vec<Field>,
+    /// The place of the call stack among the fields: the last one, if there is one.
+    stack: Option<usize>,
 }
 
 /// One field of an event.
@@ -196,10 +198,16 @@ impl Schema {
         &self.fields
     }
 
+    /// The place of the call stack among the fields, which is then the last one.
+    #[inline]
+    pub(crate) fn stack(&self) -> Option<usize> {
+        self.stack
+    }
+
     /// The same probe with other fields.
     pub(crate) fn with_fields(&self, fields: Vec<Field>) -> Self {
         let Self { id, probe_uid, is_return, .. } = *self;
-        Self { id, probe: self.probe.clone(), probe_uid, is_return, fields }
+        Self { id, probe: self.probe.clone(), probe_uid, is_return, stack: stack_of(&fields), fields }
     }
 
     /// Names of fields whose faults the daemon cannot detect.
@@ -216,8 +224,9 @@ impl TryFrom<api::EventSchema> for Schema {
             .fields
             .into_iter()
             .map(|field| Field::new(&schema.probe, field))
-            .collect::<Result<_, _>>()?;
+            .collect::<Result<Vec<_>, _>>()?;
         Ok(Self {
+            stack: stack_of(&fields),
             id: schema.schema_id,
             probe: schema.probe,
             probe_uid: schema.probe_uid,
@@ -225,4 +234,9 @@ impl TryFrom<api::EventSchema> for Schema {
             fields,
         })
     }
+}
+
+fn stack_of(fields: &[Field]) -> Option<usize> {
+    let is_stack = |field: &Field| field.notation == Notation::Stack && field.kind == FieldKind::String;
+    fields.last().filter(|field| is_stack(field)).map(|_| fields.len() - 1)
 }

@@ -33,6 +33,8 @@ pub enum Notation {
     Octal,
     /// `false` and `true`.
     Bool,
+    /// A text with the symbols of a call stack, one on each line, the innermost first.
+    Stack,
 }
 
 /// Where the text of a number stands.
@@ -86,7 +88,7 @@ impl Notation {
     /// Where the text of a number stands. `None` if numbers of this notation have no text.
     pub const fn position(&self) -> Option<Position> {
         match self {
-            Self::Number => None,
+            Self::Number | Self::Stack => None,
             Self::Errno | Self::Names(_) => Some(Position::Behind),
             _ => Some(Position::Instead),
         }
@@ -129,7 +131,7 @@ impl Notation {
     /// The number whose text is this, in `bytes` bytes.
     pub fn number(&self, text: &str, bytes: usize) -> Option<u64> {
         let number = match self {
-            Self::Number | Self::Ipv6 | Self::NetworkOrder | Self::Octal => return None,
+            Self::Number | Self::Stack | Self::Ipv6 | Self::NetworkOrder | Self::Octal => return None,
             Self::Ipv4 if bytes != 4 => return None,
             Self::Errno => errno::number(text).map(|number| (-i64::from(number)).cast_unsigned())?,
             Self::Names(names) => names.number(text)?.cast_unsigned(),
@@ -161,7 +163,7 @@ impl Notation {
     /// A text that [`Self::number`] takes, for a hint. `None` if it takes none.
     pub fn example(&self) -> Option<String> {
         Some(match self {
-            Self::Number | Self::Ipv6 | Self::NetworkOrder | Self::Octal => return None,
+            Self::Number | Self::Stack | Self::Ipv6 | Self::NetworkOrder | Self::Octal => return None,
             Self::Errno => "ENOENT".to_owned(),
             Self::Names(names) => names.iter().next()?.1.to_owned(),
             Self::Ipv4 => "127.0.0.1".to_owned(),

@@ -209,7 +209,7 @@ impl Controller {
         let (definition, notations) =
             of_stored(checker, &job.probe.spec.definition, &mut checker.recent_facts())?;
         let reader = (self.tracefs(), checker);
-        let (id, source) = event_source(reader, job.probe.uid, &own.name, (&definition, &notations))?;
+        let (id, source) = event_source(reader, &job.probe.record, (&definition, &notations))?;
         source.origin.set_labels(job.probe.spec.labels.clone());
         if job.is_next(&Step::Disable) {
             job.take_step(|_probe, _step| Ok(self.parts.instance.set_enabled(&own.name, false)?));

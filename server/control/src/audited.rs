@@ -21,12 +21,13 @@ pub(super) struct Allowed<'a> {
 impl Allowed<'_> {
     /// A change after which the probe is this, or the removal of this one.
     pub(super) fn change(&self, change: &'static str, record: &Record) -> Entry {
-        let ProbeSpec { definition, enabled, filter, .. } = &record.spec;
+        let ProbeSpec { definition, enabled, filter, stack, .. } = &record.spec;
         let line = &record.kernel_definition;
+        // An event of the host has no line.
+        let line = if line.is_empty() { definition.to_string() } else { line.clone() };
         Entry {
             probe: record.name.to_string(),
-            // An event of the host has no line.
-            definition: if line.is_empty() { definition.to_string() } else { line.clone() },
+            definition: if *stack { format!("{line} # with call stacks") } else { line },
             enabled: Some(*enabled),
             filter: filter.clone(),
             ..self.entry(change)

@@ -29,6 +29,8 @@ pub struct CreateRequest {
     pub enabled: bool,
     /// Kernel filter; empty for none.
     pub filter: String,
+    /// Record the call stack of the kernel with each event.
+    pub stack: bool,
     /// Its labels.
     pub labels: Labels,
     /// Its other metadata.

@@ -459,8 +459,10 @@ impl Controller {
 
     /// Switches the event of a probe, if it is ours.
     pub(super) fn switch_own(&self, name: &ProbeName, on: bool) -> Result<(), Error> {
-        if let Some(event) = self.parts.registry.get(name).and_then(|probe| probe.own.clone()) {
-            own::switch(self.tracefs(), &self.parts.instance, &event, on)?;
+        if let Some(probe) = self.parts.registry.get(name)
+            && let Some(event) = &probe.own
+        {
+            own::switch(self.tracefs(), &self.parts.instance, (&probe, event), on)?;
         }
         Ok(())
     }

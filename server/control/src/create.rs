@@ -101,10 +101,13 @@ pub(super) fn new_probe(
     if request.enabled {
         grounds.observed.switches.require_firing(outcome.definition.kind, outcome.report.arming)?;
     }
+    if request.stack {
+        require_stacks(&outcome, grounds)?;
+    }
     let line = checker.new_line(&outcome.definition, &grounds.claimed);
     let metadata = Metadata::default().changed(request.metadata, now);
-    let CreateRequest { enabled, filter, labels, .. } = request;
-    let spec = ProbeSpec { definition: Arc::clone(&outcome.text), enabled, filter, labels, metadata };
+    let CreateRequest { enabled, filter, stack, labels, .. } = request;
+    let spec = ProbeSpec { definition: Arc::clone(&outcome.text), enabled, filter, stack, labels, metadata };
     let name = ProbeName::new(&line.group, &line.event)
         .map_err(|error| Error::bad_argument("definition", error.to_string()))?;
     if !grounds.claimed.insert(name.clone()) {
@@ -112,6 +115,30 @@ pub(super) fn new_probe(
     }
     let record = Record::new(name, spec, line.text, now.wall).by(&caller.principal);
     Ok(creation(record, outcome))
+}
+
+/// Refuses a probe whose call stacks the kernel would not record, or not whole.
+fn require_stacks(outcome: &CheckOutcome, grounds: &mut Grounds<'_>) -> Result<(), Error> {
+    if !grounds.facts.get()?.behaviour.has_stacks_in_instances {
+        let message =
+            "this kernel writes the call stacks of all instances to one buffer, which is not the daemon's";
+        return Err(
+            Error::new(Reason::NOT_BUILT, message).fix("a kernel from 5.18 on; or `kprobectl stacks`")
+        );
+    }
+    if outcome.predicted_arming() == Some(Arming::Optimised) {
+        let message = "the kernel arms this probe by a jump, and cannot follow the call stack from there";
+        let fix = "a probe at the entry of the function; or `sysctl debug.kprobes-optimization=0`";
+        return Err(Error::bad_argument("stack", message).fix(fix));
+    }
+    let fields = outcome.definition.args.iter().filter_map(|argument| argument.name.as_ref());
+    let fields: Vec<_> = fields.map(|name| name.text.as_str()).collect();
+    if ["COMM", "comm"].iter().all(|name| fields.contains(name)) {
+        let message = "the fields `COMM` and `comm` hide the name of the thread, so that the stacks of kprobed's own \
+                       threads cannot be left out";
+        return Err(Error::bad_argument("stack", message).fix("rename one of the fields"));
+    }
+    Ok(())
 }
 
 /// The steps that make a probe whose definition was checked.

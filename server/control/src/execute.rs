@@ -98,13 +98,13 @@ impl Executor<'_> {
         let Job { probe, source, basis: Some(basis), .. } = job else { return Ok(()) };
         let own = self.tracefs.host_event(&probe.name)?.ok_or_else(|| Error::no_event(&probe.name))?;
         if self.instance.switch(&own.name)? != "0" {
-            self.instance.set_enabled(&own.name, false)?;
+            own::set_enabled(self.instance, probe, false)?;
         }
         if !self.instance.filter(&own.name)?.is_empty() {
             self.instance.set_filter(&own.name, "")?;
         }
         let reader = (self.tracefs, self.checker);
-        let (id, made) = event_source(reader, probe.uid, &probe.name, (&basis.definition, &basis.notations))?;
+        let (id, made) = event_source(reader, &probe.record, (&basis.definition, &basis.notations))?;
         made.origin.set_labels(probe.spec.labels.clone());
         self.sources.insert([(id, Arc::clone(&made))]);
         probe.schema = Some(Arc::clone(&made.origin.schema));
@@ -125,7 +125,7 @@ impl Executor<'_> {
             jobs.iter_mut().map(|job| &mut **job).filter(|job| job.is_next(&Step::Disable)).collect();
         for jobs in jobs.chunks_mut(SWITCHED_AT_ONCE) {
             for job in &mut *jobs {
-                job.take_step(|probe, _step| Ok(self.instance.set_enabled(&self.now(probe)?.name, false)?));
+                job.take_step(|probe, _step| self.set_enabled(probe, false));
             }
             self.count(jobs);
         }
@@ -177,8 +177,7 @@ impl Executor<'_> {
         probe.own = Some(own);
         let Some(basis) = &job.basis else { return Ok(()) };
         let reader = (self.tracefs, self.checker);
-        let (_id, source) =
-            event_source(reader, probe.uid, &probe.name, (&basis.definition, &basis.notations))?;
+        let (_id, source) = event_source(reader, &probe.record, (&basis.definition, &basis.notations))?;
         source.origin.set_labels(probe.spec.labels.clone());
         probe.schema = Some(Arc::clone(&source.origin.schema));
         job.source = Some(source);
@@ -210,7 +209,7 @@ impl Executor<'_> {
                 self.count(jobs);
             }
             for job in jobs {
-                job.take_step(|probe, _step| Ok(self.instance.set_enabled(&self.now(probe)?.name, true)?));
+                job.take_step(|probe, _step| self.set_enabled(probe, true));
             }
         }
         jobs.retain(|job| job.outcome.is_ok());
@@ -247,6 +246,11 @@ impl Executor<'_> {
         }
     }
 
+    fn set_enabled(&self, probe: &super::Probe, on: bool) -> Result<(), Error> {
+        self.now(probe)?;
+        Ok(own::set_enabled(self.instance, probe, on)?)
+    }
+
     /// The event of a probe, if it exists at this moment.
     fn now<'a>(&self, probe: &'a super::Probe) -> Result<&'a OwnEvent, Error> {
         let Some(own) = &probe.own else { return Err(own::missing(Presence::Absent, &probe.name)) };
@@ -281,11 +285,11 @@ impl Executor<'_> {
         };
         let is_ours = self.tracefs.is_still(own)?;
         match step {
-            Step::Disable if is_ours => self.instance.set_enabled(&own.name, true)?,
+            Step::Disable if is_ours => own::set_enabled(self.instance, &job.probe, true)?,
             // The event that has the name now is another program's, which did not ask the daemon to
             // record it.
             Step::Enable if self.instance.has_event(&own.name) => {
-                self.instance.set_enabled(&own.name, false)?;
+                own::set_enabled(self.instance, &job.probe, false)?;
             }
             Step::Filter { before, .. } if is_ours => {
                 let filter = own::kernel_filter(self.tracefs, &own.name, before, job.probe.schema.as_ref())?;

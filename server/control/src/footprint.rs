@@ -2,6 +2,7 @@
 //!
 //! Owns how it follows from a check. Never decides whether a rule allows it: [`kprobed_rights`] does.
 
+use crate::store::ProbeSpec;
 use kprobed_lang::definition::Argument;
 use kprobed_lang::model::{Labels, ProbeName};
 use kprobed_rights::{Known, Object, Read, Reads};
@@ -64,8 +65,27 @@ impl Footprint {
         }
     }
 
+    /// What a probe of this specification tells: its filter besides, and its call stacks.
+    pub fn reads_of_spec(&self, spec: &ProbeSpec) -> Reads {
+        let reads = self.reads.and(self.reads_of_filter(&spec.filter));
+        if spec.stack { reads.with(Read::StackTraces) } else { reads }
+    }
+
     /// What the kernel filter of this probe tells besides: nothing, or kernel addresses.
     pub fn reads_of_filter(&self, filter: &str) -> Reads {
         reads_of_filter(filter, |name| Some(self.fields.iter().find(|(known, _)| known == name)?.1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn call_stacks_are_read_like_those_that_are_counted() {
+        let footprint = Footprint { reads: Reads::NONE, ..Footprint::default() };
+        let reads = |stack| footprint.reads_of_spec(&ProbeSpec { stack, ..ProbeSpec::default() });
+        assert!(reads(false).is_empty());
+        assert!(reads(true).has(Read::StackTraces) && !reads(true).has(Read::Addresses));
     }
 }

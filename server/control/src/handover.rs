@@ -38,6 +38,8 @@ pub(super) struct Recorded {
     pub(super) filter: String,
     /// Whether it is switched on.
     pub(super) enabled: bool,
+    /// For which records its call stacks are recorded. Absent for none.
+    pub(super) stacks: Option<String>,
     /// The id that its records carry. 0 for an event that is only planned.
     pub(super) id: u16,
 }
@@ -45,7 +47,8 @@ pub(super) struct Recorded {
 impl Recorded {
     /// The steps that record it in another instance as it is recorded in ours.
     pub(super) fn steps(&self) -> Vec<Step> {
-        step::change(&Seen::FRESH, step::Aim { enabled: Some(self.enabled), filter: &self.filter })
+        let stack = self.stacks.is_some();
+        step::change(&Seen::FRESH, step::Aim { enabled: Some(self.enabled), filter: &self.filter, stack })
     }
 }
 
@@ -112,9 +115,11 @@ impl Controller {
                 }
                 Some(ObservedEvent::Unknown(_)) | None => (probe.is_to_record(), probe.spec.filter.clone()),
             };
+            let filter = own::kernel_filter(self.tracefs(), &probe.name, &filter, probe.schema.as_ref())?;
             recorded.push(Recorded {
                 name: probe.name.clone(),
-                filter: own::kernel_filter(self.tracefs(), &probe.name, &filter, probe.schema.as_ref())?,
+                stacks: own::stack_condition(&probe, &filter),
+                filter,
                 enabled,
                 id: live.source.origin.type_id,
             });
@@ -249,7 +254,10 @@ fn prepare(next: &Instance, procfs: &std::path::Path, recorded: &[Recorded]) -> 
         for step in event.steps() {
             match step {
                 Step::Filter { after, .. } => next.set_filter(&event.name, &after)?,
-                Step::Enable => next.set_enabled(&event.name, true)?,
+                Step::Enable => match &event.stacks {
+                    Some(condition) => next.enable_with_stacks(&event.name, condition)?,
+                    None => next.set_enabled(&event.name, true)?,
+                },
                 // It is fresh there.
                 Step::Disable | Step::Define { .. } | Step::Delete => {}
             }
@@ -271,7 +279,11 @@ fn remove(instance: &Instance, recorded: &[Recorded]) {
         }
     }
     for event in recorded {
-        if let Err(error) = instance.set_enabled(&event.name, false) {
+        let off = match event.stacks {
+            Some(_) => instance.disable_with_stacks(&event.name),
+            None => instance.set_enabled(&event.name, false),
+        };
+        if let Err(error) = off {
             tracing::warn!(%error, "cannot switch an event off");
         }
     }

@@ -189,11 +189,12 @@ impl Controller {
         }
     }
 
-    /// When several probes record at a time, the losses cannot be assigned to one of them.
+    /// When several probes record at a time, or one with its call stacks, which the kernel counts as events, the losses
+    /// cannot be assigned to one of them.
     pub(super) fn note_sharing(&mut self) {
-        let enabled: Vec<_> = self.parts.registry.recording().iter().map(|probe| probe.uid).collect();
-        if enabled.len() > 1 {
-            for uid in enabled {
+        let enabled = self.parts.registry.recording();
+        if enabled.len() > 1 || enabled.iter().any(|probe| probe.spec.stack) {
+            for uid in enabled.iter().map(|probe| probe.uid) {
                 if let Some(live) = self.live.get_mut(&uid) {
                     live.account.note_sharing();
                 }

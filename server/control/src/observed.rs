@@ -23,6 +23,8 @@ pub(super) enum Switch {
     Off,
     /// A trigger that another program has set decides when it records.
     Held,
+    /// It is on without its call stacks, or off with them.
+    Partly,
 }
 
 /// What the kernel has of one probe.
@@ -146,7 +148,13 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
             "a trigger of another program in the daemon's instance decides when it records".to_owned(),
             format!("remove the trigger in `{}/events/{}/trigger`", switches.instance, probe.name),
         ),
-        (false, Switch::On) => trouble(
+        (true, Switch::Partly) => trouble(
+            "STACKS_OFF",
+            "another program has switched off its event, or its call stacks, in the daemon's instance"
+                .to_owned(),
+            repaired("enable the probe: that switches both on again".to_owned()),
+        ),
+        (false, Switch::On | Switch::Partly) => trouble(
             "SWITCHED_ON",
             "another program has switched its event on in the daemon's instance".to_owned(),
             repaired("disable the probe: that switches its event off again".to_owned()),
@@ -443,7 +451,8 @@ mod tests {
     }
 
     fn any_event() -> impl Strategy<Value = ObservedEvent> {
-        let switch = prop_oneof![Just(Switch::On), Just(Switch::Off), Just(Switch::Held)];
+        let switch = [Switch::On, Switch::Off, Switch::Held, Switch::Partly];
+        let switch = prop::sample::select(switch.to_vec());
         let there = (switch, prop_oneof![Just(""), Just("a == 1")], any::<[bool; 3]>()).prop_map(
             |(switch, filter, [shared, unarmed, module_is_absent])| {
                 let filter = filter.to_owned();

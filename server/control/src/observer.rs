@@ -163,7 +163,10 @@ impl Observer {
         if !presence.is_ours() {
             return Ok(ObservedEvent::Lost(presence));
         }
+        let has_stacks = probe.spec.stack && instance.has_stacks(&probe.name)?;
         let switch = match instance.switch(&probe.name)?.as_str() {
+            "1*" if has_stacks => Switch::On,
+            "1" | "0*" if probe.spec.stack => Switch::Partly,
             "1" => Switch::On,
             "0" => Switch::Off,
             _ => Switch::Held,
@@ -453,6 +456,29 @@ mod tests {
         }
         fs::remove_dir_all(patch).unwrap();
         assert!(shown(&inside).warnings.is_empty() && shown(&entry).warnings.is_empty());
+    }
+
+    #[test]
+    fn a_probe_and_its_call_stacks_are_on_together() {
+        let host = Host::new();
+        let mut probe = Probe::clone(&host.add(1, "vfs_read+0x0"));
+        probe.record.spec.stack = true;
+        let probe = Arc::new(probe);
+        for (switch, triggers, expected) in [
+            ("1*", "stacktrace:unlimited if !(COMM ~ \"kprobed*\")\n", None),
+            ("1", "# Available triggers:\n# traceon stacktrace\n", Some("STACKS_OFF")),
+            ("0*", "stacktrace:unlimited if !(COMM ~ \"kprobed*\")\n", Some("STACKS_OFF")),
+            ("0", "# Available triggers:\n", Some("SWITCHED_OFF")),
+            ("1*", "traceoff:unlimited\n", Some("TRIGGER")),
+        ] {
+            host.write("instances/kprobed/events/kprobes/p1/enable", &format!("{switch}\n"));
+            host.write("instances/kprobed/events/kprobes/p1/trigger", triggers);
+            assert_eq!(
+                host.state(&probe).trouble().map(|trouble| trouble.code),
+                expected,
+                "{switch} {triggers}"
+            );
+        }
     }
 
     #[test]

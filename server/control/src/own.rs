@@ -8,6 +8,7 @@
 
 use std::sync::Arc;
 
+use super::aggregation::of_others;
 use super::observed::{ObservedEvent, lost};
 use super::probe::Probe;
 use crate::error::Error;
@@ -28,25 +29,47 @@ pub(super) fn missing(presence: Presence, name: &ProbeName) -> Error {
     Error::not_in_kernel(name, &lost.reason, &lost.hint)
 }
 
+/// Switches the event of a probe on or off in an instance, and with it its call stacks, if they are to be recorded: for
+/// what the filter in force lets through.
+pub(super) fn set_enabled(instance: &Instance, probe: &Probe, on: bool) -> Result<(), TracefsError> {
+    let name = &probe.name;
+    if !probe.spec.stack {
+        return instance.set_enabled(name, on);
+    }
+    if !on {
+        return instance.disable_with_stacks(name);
+    }
+    match stack_condition(probe, &instance.filter(name)?) {
+        Some(condition) => instance.enable_with_stacks(name, &condition),
+        None => instance.set_enabled(name, true),
+    }
+}
+
+/// For which records of a probe the call stack is recorded, if the kernel has this filter of it: for all that the filter
+/// and the list of threads let through. Absent if it has no stacks.
+pub(super) fn stack_condition(probe: &Probe, filter: &str) -> Option<String> {
+    of_others(filter, probe.schema.as_ref().filter(|_| probe.spec.stack)?)
+}
+
 /// Switches our event on or off in our instance. Returns what was found under its name: if that is
 /// not ours, nothing was changed.
 pub(super) fn switch(
     tracefs: &Tracefs,
     instance: &Instance,
-    own: &OwnEvent,
+    (probe, own): (&Probe, &OwnEvent),
     on: bool,
 ) -> Result<Presence, TracefsError> {
     let presence = tracefs.presence(own)?;
     if !presence.is_ours() {
         return Ok(presence);
     }
-    instance.set_enabled(&own.name, on)?;
+    set_enabled(instance, probe, on)?;
     if !on {
         return Ok(presence);
     }
     let presence = tracefs.presence(own)?;
     if presence == Presence::Foreign {
-        instance.set_enabled(&own.name, false)?;
+        set_enabled(instance, probe, false)?;
     }
     Ok(presence)
 }
@@ -54,8 +77,13 @@ pub(super) fn switch(
 /// Switches our event off in our instance, and clears the filter of one of the host: nothing is left of it
 /// there, and no handler writes it any more. Returns what was found under its name: if that is not ours,
 /// nothing was changed.
-pub(super) fn end(instance: &Instance, own: &OwnEvent, found: Presence) -> Result<Presence, TracefsError> {
-    let found = switch_off(instance, own, found)?;
+pub(super) fn end(
+    instance: &Instance,
+    probe: &Probe,
+    own: &OwnEvent,
+    found: Presence,
+) -> Result<Presence, TracefsError> {
+    let found = switch_off(instance, probe, own, found)?;
     if found.is_ours() && own.is_of_host() {
         instance.clear_filter_and_settle(&own.name)?;
     }
@@ -66,11 +94,12 @@ pub(super) fn end(instance: &Instance, own: &OwnEvent, found: Presence) -> Resul
 /// ours, nothing was changed.
 pub(super) fn switch_off(
     instance: &Instance,
-    own: &OwnEvent,
+    probe: &Probe,
+    _own: &OwnEvent,
     found: Presence,
 ) -> Result<Presence, TracefsError> {
     if found.is_ours() {
-        instance.set_enabled(&own.name, false)?;
+        set_enabled(instance, probe, false)?;
     }
     Ok(found)
 }

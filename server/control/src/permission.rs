@@ -103,8 +103,7 @@ pub fn on_probe(
 pub(super) fn denied_to_maker(rights: &Rights, probe: &Probe, footprint: &Footprint) -> Option<Trouble> {
     let (maker, method) = (probe.record.maker()?, Method::named("CreateProbe")?);
     let object = footprint.object(&probe.name, &probe.spec.labels);
-    let reads = object.reads.and(footprint.reads_of_filter(&probe.spec.filter));
-    let object = Object { reads, ..object };
+    let object = Object { reads: footprint.reads_of_spec(&probe.spec), ..object };
     let decision = rights.roles().decide(Question { principal: &maker, method, object: Some(&object) });
     if decision.is_allowed() {
         return None;

@@ -182,6 +182,7 @@ impl KernelPlan {
             name: name.clone(),
             filter: filter.clone(),
             enabled: *enabled,
+            stacks: None,
             id: 0,
         });
         let stays = now.into_iter().filter(|event| !self.deleted.contains(&event.name));
@@ -262,7 +263,7 @@ mod tests {
 
     #[test]
     fn steps_of_many_go_by_phases() {
-        let aim = Aim { enabled: Some(true), filter: "comm == 'a'" };
+        let aim = Aim { enabled: Some(true), filter: "comm == 'a'", stack: false };
         let new = job("new", step::define(r#"p:kprobes/new f a=\"it's\""#, aim));
         let filter = Step::Filter { before: "b".to_owned(), after: String::new() };
         let old = job("old", vec![Step::Disable, filter, Step::Enable]);
@@ -311,6 +312,7 @@ mod tests {
             name: name(event),
             filter: filter.to_owned(),
             enabled,
+            stacks: None,
             id: 7,
         };
         let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);

@@ -324,7 +324,7 @@ impl Probe {
     /// What rules are compared with.
     pub fn object(&self) -> Object<'_> {
         let object = self.footprint.object(&self.name, &self.spec.labels);
-        Object { reads: object.reads.and(self.footprint.reads_of_filter(&self.spec.filter)), ..object }
+        Object { reads: self.footprint.reads_of_spec(&self.spec), ..object }
     }
 
     /// The module that its place is in.

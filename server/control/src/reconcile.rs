@@ -268,7 +268,7 @@ fn still_recorded(
 ) -> Option<(ProbeUid, LiveProbe)> {
     let (definition, notations) = of_stored(&parts.checker, &record.spec.definition, facts).ok()?;
     let reader = (&parts.mounted.tracefs, &*parts.checker);
-    match event_source(reader, record.uid, &record.name, (&definition, &notations)) {
+    match event_source(reader, record, (&definition, &notations)) {
         Ok((id, source)) => {
             source.origin.set_labels(record.spec.labels.clone());
             sources.insert([(id, Arc::clone(&source))]);
@@ -310,7 +310,7 @@ pub(super) fn job(
     } else {
         Some(probe.is_to_record())
     };
-    let aim = Aim { enabled, filter: &spec.filter };
+    let aim = Aim { enabled, filter: &spec.filter, stack: spec.stack };
     let state = match probe.tripped() {
         Some(why) => ProbeState::Tripped(why),
         None => settled_state(spec.enabled),

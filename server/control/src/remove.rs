@@ -27,6 +27,9 @@ use kprobed_lang::model::{HitProfile, ProbeName, ProbeUid};
 /// instance with each of them.
 const WORTH_AN_INSTANCE: usize = 8;
 
+/// How a probe is switched off, given what was found under its name. Returns what was found.
+type End = fn(&Instance, &Probe, &OwnEvent, Presence) -> Result<Presence, TracefsError>;
+
 /// What the daemon does so that deletions empty no buffer in use.
 #[derive(Debug)]
 pub(super) enum Room {
@@ -100,7 +103,7 @@ impl Controller {
             if let Err(error) = outcome {
                 tracing::error!(probe = %probe.name, %error, "cannot remove a probe that could not be stored");
                 if let Some(own) = &probe.own
-                    && let Err(error) = own::switch(self.tracefs(), &self.parts.instance, own, false)
+                    && let Err(error) = own::switch(self.tracefs(), &self.parts.instance, (probe, own), false)
                 {
                     tracing::error!(probe = %probe.name, %error, "cannot switch it off either");
                 }
@@ -189,11 +192,7 @@ impl Controller {
     }
 
     /// Switches probes off, in this way. Returns what was found under the name of each.
-    fn switch_off(
-        &self,
-        probes: &[Arc<Probe>],
-        end: fn(&Instance, &OwnEvent, Presence) -> Result<Presence, TracefsError>,
-    ) -> Vec<Result<Presence, Error>> {
+    fn switch_off(&self, probes: &[Arc<Probe>], end: End) -> Vec<Result<Presence, Error>> {
         let list = if probes.is_empty() { Ok(Arc::default()) } else { self.tracefs().kprobe_list() };
         let list = match list {
             Ok(list) => list,
@@ -202,7 +201,7 @@ impl Controller {
         let switch_off = |probe: &Arc<Probe>| match &probe.own {
             Some(event) => {
                 let presence = self.tracefs().presence_in(&list, event)?;
-                Ok(end(&self.parts.instance, event, presence)?)
+                Ok(end(&self.parts.instance, probe, event, presence)?)
             }
             None => self.presence(probe),
         };
@@ -264,7 +263,7 @@ impl Controller {
         let (tracefs, instance) = (self.tracefs(), &self.parts.instance);
         let filtered = own::set_filter(tracefs, instance, event, probe);
         let restored =
-            filtered.and_then(|_found| own::switch(tracefs, instance, event, probe.is_to_record()));
+            filtered.and_then(|_found| own::switch(tracefs, instance, (probe, event), probe.is_to_record()));
         if let Err(error) = restored {
             tracing::warn!(probe = %probe.name, %error, "a probe that could not be removed does not record");
         }

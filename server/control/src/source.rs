@@ -8,12 +8,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::error::{Error, Reason};
+use crate::store::Record;
 use kprobed_host::kernel::RecentFacts;
 use kprobed_host::tracefs::Tracefs;
 use kprobed_host::tracefs::format::Format;
 use kprobed_lang::definition::{Argument, BaseType, BtfRoot, FetchKind, ProbeDefinition, guard};
-use kprobed_lang::model::{ProbeName, ProbeUid};
-use kprobed_trace::decode::{CompileOptions, CompiledFormat, Notation, Schema};
+use kprobed_lang::model::ProbeName;
+use kprobed_trace::decode::{CompileOptions, CompiledFormat, Notation, STACK_FIELD, Schema};
 use kprobed_trace::pipeline::EventSource;
 use kprobed_verdict::checker::{CheckError, Checker, DefinitionText};
 
@@ -48,18 +49,19 @@ pub(super) fn of_stored(
 /// Makes a source of a probe's event as the kernel describes it.
 pub(super) fn event_source(
     (tracefs, checker): (&Tracefs, &Checker),
-    uid: ProbeUid,
-    name: &ProbeName,
+    record: &Record,
     (definition, notations): (&ProbeDefinition, &Notations),
 ) -> Result<(u16, Arc<EventSource>), Error> {
+    let name = &record.name;
     let options = if definition.is_of_host_event() {
         options_of_host_event(tracefs, checker, name)?
     } else {
         CompileOptions { notations: notations.clone(), ..compile_options(definition) }
     };
+    let options = CompileOptions { stack: record.spec.stack, ..options };
     let (id, plan) = compiled(tracefs, name, &options)?;
     let schema_id = NEXT_SCHEMA_ID.fetch_add(1, Ordering::Relaxed);
-    Ok((id, Arc::new(EventSource::new(schema_id, uid, name.clone(), plan))))
+    Ok((id, Arc::new(EventSource::new(schema_id, record.uid, name.clone(), plan))))
 }
 
 /// The fields of an event of the host.
@@ -78,6 +80,12 @@ fn compiled(
     options: &CompileOptions,
 ) -> Result<(u16, CompiledFormat), Error> {
     let format = read_format(tracefs, name)?;
+    if options.stack && format.fields.iter().any(|field| field.name == STACK_FIELD) {
+        let message = format!(
+            "`{name}` has a field `{STACK_FIELD}` already, so that its call stack would have no name"
+        );
+        return Err(Error::bad_argument("stack", message));
+    }
     let plan = CompiledFormat::compile(&format, options).map_err(|error| bad_format(name, &error))?;
     Ok((format.id, plan))
 }
@@ -107,6 +115,7 @@ fn compile_options(definition: &ProbeDefinition) -> CompileOptions {
         infallible: names(&|argument| !guard::reads_memory(argument)),
         unproven: names(&|argument| guard::register_at_return(definition, argument).is_some()),
         named: names(&|argument| argument.base_type() == BaseType::SymbolString),
+        stack: false,
         besides_parameters: has_parameters.then(|| names(&|_| true)),
         notations: Notations::new(),
     }

@@ -67,12 +67,15 @@ pub(super) struct Aim<'a> {
     pub(super) enabled: Option<bool>,
     /// Its filter; empty for none.
     pub(super) filter: &'a str,
+    /// Whether its call stacks are recorded: for what the filter lets through, by a trigger that is set with the switch.
+    pub(super) stack: bool,
 }
 
 impl<'a> Aim<'a> {
     /// What a probe wants.
     pub(super) fn of(probe: &'a Probe) -> Self {
-        Self { enabled: Some(probe.is_to_record()), filter: &probe.spec.filter }
+        let spec = &probe.spec;
+        Self { enabled: Some(probe.is_to_record()), filter: &spec.filter, stack: spec.stack }
     }
 }
 
@@ -102,14 +105,16 @@ pub(super) fn define(line: &str, aim: Aim<'_>) -> Vec<Step> {
 /// after it is switched off: nothing is recorded that neither state would have let through.
 pub(super) fn change(seen: &Seen, aim: Aim<'_>) -> Vec<Step> {
     let mut steps = Vec::new();
-    let rearm = aim.enabled == Some(true) && seen.unarmed;
+    let is_filtered_anew = seen.filter.trim() != aim.filter.trim();
+    let restacks = aim.stack && is_filtered_anew && aim.enabled != Some(false) && seen.switch == Switch::On;
+    let rearm = restacks || (aim.enabled == Some(true) && seen.unarmed);
     if rearm || (aim.enabled == Some(false) && seen.switch != Switch::Off) {
         steps.push(Step::Disable);
     }
-    if seen.filter.trim() != aim.filter.trim() {
+    if is_filtered_anew {
         steps.push(Step::Filter { before: seen.filter.clone(), after: aim.filter.to_owned() });
     }
-    if aim.enabled == Some(true) && (rearm || seen.switch != Switch::On) {
+    if rearm || (aim.enabled == Some(true) && seen.switch != Switch::On) {
         steps.push(Step::Enable);
     }
     steps
@@ -136,7 +141,7 @@ mod tests {
     }
 
     fn switch() -> impl Strategy<Value = Switch> {
-        prop_oneof![Just(Switch::On), Just(Switch::Off), Just(Switch::Held)]
+        prop_oneof![Just(Switch::On), Just(Switch::Off), Just(Switch::Held), Just(Switch::Partly)]
     }
 
     fn filter() -> impl Strategy<Value = String> {
@@ -153,25 +158,27 @@ mod tests {
             unarmed: bool,
             enabled: Option<bool>,
             filter in filter(),
+            stack: bool,
         ) {
             let seen = Seen { switch, filter: was, unarmed: unarmed && switch == Switch::On };
-            let aim = Aim { enabled, filter: &filter };
+            let aim = Aim { enabled, filter: &filter, stack };
             let steps = change(&seen, aim);
             let end = steps.iter().fold(seen.clone(), |seen, step| after(&seen, step));
+            let off = steps.iter().position(|step| *step == Step::Disable);
             prop_assert_eq!(&end.filter, &filter);
             match enabled {
                 Some(true) => prop_assert!(end.switch == Switch::On && !end.unarmed),
                 Some(false) => prop_assert_eq!(end.switch, Switch::Off),
-                None => prop_assert_eq!((end.switch, end.unarmed), (seen.switch, seen.unarmed)),
+                None => prop_assert_eq!((end.switch, end.unarmed), (seen.switch, seen.unarmed && off.is_none())),
             }
             prop_assert!(change(&end, aim).is_empty());
-            // What is recorded meanwhile passes a filter that was, or is to be.
             let filtered = steps.iter().position(|step| matches!(step, Step::Filter { .. }));
-            let off = steps.iter().position(|step| *step == Step::Disable);
             let on = steps.iter().position(|step| *step == Step::Enable);
             // The order of one is that of many.
             let phases = steps.iter().map(|step| Phase::ALL.iter().position(|phase| *phase == step.phase()));
             prop_assert!(phases.is_sorted());
+            // What is recorded meanwhile passes a filter that was, or is to be; its stacks pass the same.
+            prop_assert!(!stack || filtered.is_none() || seen.switch != Switch::On || off.is_some());
             prop_assert!(filtered.is_none_or(|at| off.is_none_or(|off| off < at) && on.is_none_or(|on| at < on)));
         }
     }

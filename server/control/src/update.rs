@@ -59,6 +59,7 @@ impl Controller {
             definition: Arc::clone(&spec.definition),
             enabled: request.enabled.unwrap_or(spec.enabled),
             filter: request.filter.clone().unwrap_or_else(|| spec.filter.clone()),
+            stack: spec.stack,
             labels,
             metadata: spec.metadata.changed(metadata, &now),
         };
@@ -139,7 +140,8 @@ impl Controller {
                     self.executor().judge_filter(own, filter, probe.schema.as_ref())?;
                 }
                 let seen = Seen { switch: *switch, filter: filter.clone(), unarmed: *unarmed };
-                let aim = Aim { enabled: request.enabled, filter: &wanted.spec.filter };
+                let spec = &wanted.spec;
+                let aim = Aim { enabled: request.enabled, filter: &spec.filter, stack: spec.stack };
                 let steps = step::change(&seen, aim);
                 let state = match wanted.tripped() {
                     Some(why) => ProbeState::Tripped(why),

@@ -26,6 +26,10 @@ pub(super) const MOST: usize = 1000;
 /// A request to create a probe.
 pub(super) fn creation(caller: &Caller, mut request: v1::CreateProbeRequest) -> Result<CreateRequest, Error> {
     let metadata = metadata::of(&request)?;
+    if request.stack && request.lease.is_none() {
+        let message = "call stacks are recorded for a limited time: give the probe a lease";
+        return Err(Error::bad_argument("stack", message));
+    }
     let (id, validate_only) = (take(&mut request.request_id), take(&mut request.validate_only));
     let labels = take(&mut request.labels);
     let key = request_key(caller, &id, "create", &request, &labels)?;
@@ -35,6 +39,7 @@ pub(super) fn creation(caller: &Caller, mut request: v1::CreateProbeRequest) -> 
         name: name(request.name)?,
         enabled: request.enabled,
         filter: request.filter,
+        stack: request.stack,
         labels,
         metadata,
         request: key,

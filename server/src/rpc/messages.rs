@@ -52,7 +52,7 @@ pub(crate) fn probe(probe: &Probe) -> v1::Probe {
         Some(Trouble { code, reason, hint }) => (*code, reason.as_str(), hint.as_str()),
         None => ("", "", ""),
     };
-    let ProbeSpec { definition, enabled, filter, labels, metadata } = &probe.spec;
+    let ProbeSpec { definition, enabled, filter, stack, labels, metadata } = &probe.spec;
     v1::Probe {
         name: probe.name.to_string(),
         uid: probe.uid.0,
@@ -61,6 +61,7 @@ pub(crate) fn probe(probe: &Probe) -> v1::Probe {
         kind: kind(probe.kind).into(),
         enabled: *enabled,
         filter: filter.clone(),
+        stack: *stack,
         labels: labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
         state: state(&probe.state).into(),
         state_reason: reason.to_owned(),

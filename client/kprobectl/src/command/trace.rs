@@ -44,6 +44,15 @@ can, and then records no other events. It knows threads and not processes: the d
 symbols, and comparisons joined to these by `||`. --comm compares the name that a task has when the probe is hit. The \
 summary has the number of events that were recorded, and of those that were not selected.
 
+--stack shows below each event the functions of the kernel that led to it, the innermost first; for a return \
+probe, from the caller on. With -o json they are the array `stack` of the fields. --filter can search them \
+(`stack ~ \"*ext4_*\"`). The kernel records each stack right after its event. A stack that was lost, or that may \
+not be that of its event, is shown as lost, and the number of a gap includes stacks. Functions of the program \
+are not shown: at a probe, the kernel can read neither its memory nor its unwinding tables. A stack costs a hit \
+several times what the event costs; only the probes of this command pay for it. --stack needs a rule with \
+`stack-traces` in `reads`, and a kernel from 5.18 on, and is refused for a probe that the kernel arms by a jump. \
+`kprobectl stacks` counts stacks instead.
+
 With --hosts or --host-selector, the command defines the probes on all hosts before the first of them records, and \
 prints their events in one order of time, as `kprobectl observe` does. A host that refuses a definition, \
 or is lost, is reported with the reason and counted in the ledger of hosts; the others continue, unless \
@@ -57,6 +66,7 @@ Examples:
   kprobectl trace openat --comm cat
   kprobectl trace 'vfs_read count pos' vfs_write%return
   kprobectl trace 'vfs_un*' --for 10s
+  kprobectl trace vfs_unlink --stack -n 10
   kprobectl trace sched:sched_process_exec
   kprobectl trace 'p:open do_sys_openat2 filename=+0($arg2):ustring' --comm 'ssh*'
   kprobectl trace 'vfs_read(count) -> read:s64' --comm postgres --for 10s -o json
@@ -84,8 +94,8 @@ pub(crate) struct Arguments {
     /// With --hosts: how long the others wait for a silent host before they continue without it
     #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = max_wait)]
     max_wait: Duration,
-    /// What other tools have, and a count does here
-    #[arg(long, alias = "kstack", hide = true)]
+    /// Show the call stack of the kernel with each event
+    #[arg(long, alias = "kstack")]
     stack: bool,
     /// Print no notes and no summary
     #[arg(short, long)]
@@ -97,14 +107,10 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    if arguments.stack {
-        let of = arguments.definitions.first().map_or("", String::as_str);
-        let hint = format!("`kprobectl stacks '{of}'` counts the stacks that lead to it");
-        return Err(Failure::usage("an event has no stack", Some(hint)));
-    }
     let session = Session {
         request: arguments.conditions.request()?.order(EventOrder::Time),
         definitions: arguments.definitions,
+        stack: arguments.stack,
         command: arguments.command,
         count: arguments.count,
         duration: arguments.duration,

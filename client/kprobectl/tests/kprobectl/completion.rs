@@ -75,8 +75,10 @@ fn events_of_the_host_are_listed() {
 }
 
 #[test]
-fn a_stack_is_a_count() {
+fn a_stack_is_that_of_one_event() {
     let fake = Fake::start(Ending::Open);
-    let refused = fake.run(&["trace", "tcp_connect", "--stack"]);
-    assert!(refused.contains("exit: 2") && refused.contains("`kprobectl stacks 'tcp_connect'`"), "{refused}");
+    let refused = fake.run(&["trace", "do_sys_openat2(filename:ustring) -> fd", "--stack"]);
+    assert!(refused.contains("exit: 2") && refused.contains("`FUNCTION%return`"), "{refused}");
+    let alone = fake.run(&["observe", "--stack"]);
+    assert!(alone.contains("exit: 2") && alone.contains("--probe"), "{alone}");
 }

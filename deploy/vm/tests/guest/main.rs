@@ -93,6 +93,7 @@ mod rollout;
 mod sandbox;
 mod schedule;
 mod seeds;
+mod stacks;
 mod start_errors;
 mod survival;
 mod systemd;
@@ -195,6 +196,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("power_cuts", power_cuts::TESTS),
     ("leases", leases::TESTS),
     ("lines", lines::TESTS),
+    ("stacks", stacks::TESTS),
     ("livepatch", livepatch::TESTS),
     ("rebuilt_module", rebuilt_module::TESTS),
     ("kernels", kernels::TESTS),

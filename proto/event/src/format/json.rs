@@ -3,7 +3,7 @@
 //! Owns the names in them, which are a promise. A value that could not be read is `null`, and its
 //! field is listed in `faults`; fields whose faults the daemon cannot detect are listed in
 //! `unproven`; what people write for a number is in `names`, if there is any; bytes that are not UTF-8 are
-//! `{"hex": "…"}`. An integer beyond 2^53 is a text of its
+//! `{"hex": "…"}`; a call stack is an array of texts. An integer beyond 2^53 is a text of its
 //! decimal digits: many readers of JSON take every number for a double, which would change it.
 
 use super::digits::{hex_digit, push_decimal, push_padded, push_signed};
@@ -139,11 +139,12 @@ impl JsonLines {
             }
             push_string(buffer, name);
             buffer.push(b':');
-            push_value(buffer, &value);
-            faults |= value.has_fault();
-            if field.notation != Notation::Number {
-                self.add_name(field, &value);
+            if field.notation == Notation::Number {
+                push_value(buffer, &value);
+            } else {
+                self.push_noted(buffer, field, &value);
             }
+            faults |= value.has_fault();
         }
         buffer.extend_from_slice(br#"},"faults":["#);
         if faults {
@@ -159,6 +160,23 @@ impl JsonLines {
             buffer.push(b'}');
         }
         buffer.extend_from_slice(b"}\n");
+    }
+
+    /// Appends a value of which people write something else, and keeps that. A call stack becomes a list of its frames.
+    fn push_noted(&mut self, buffer: &mut Vec<u8>, field: &Field, value: &Value<'_>) {
+        match (&field.notation, value) {
+            (Notation::Stack, Value::Bytes(frames)) => {
+                for (index, frame) in frames.split(|byte| *byte == b'\n').enumerate() {
+                    buffer.push(if index == 0 { b'[' } else { b',' });
+                    push_text(buffer, frame);
+                }
+                buffer.push(b']');
+            }
+            _ => {
+                push_value(buffer, value);
+                self.add_name(field, value);
+            }
+        }
     }
 
     /// Keeps what people write for a value.

@@ -194,3 +194,48 @@ fn tasks_are_aligned_once_a_longer_one_was_shown() {
     0.000000 [000] Grüße-12345 g/e
     ");
 }
+
+/// Of two events: one with a call stack, one whose stack is lost.
+#[test]
+fn a_call_stack_is_lines_and_a_list() {
+    let schema = api::EventSchema {
+        schema_id: 1,
+        probe: "g/e".to_owned(),
+        fields: vec![
+            field("n", api::FieldType::Signed, 4, &Notation::Number),
+            field("stack", api::FieldType::String, 0, &Notation::Stack),
+        ],
+        ..Default::default()
+    };
+    let frames = b"vfs_read+0x9/0x370\nksys_read+0x6f/0xf0\n0xffffffffc0000000";
+    let end = u32::try_from(frames.len()).unwrap().to_le_bytes();
+    let stacks = api::Column {
+        offsets: [[0; 4], end, end].concat().into(),
+        data: frames.to_vec().into(),
+        faults: vec![0b10].into(),
+        ..Default::default()
+    };
+    let batch =
+        events(schema, vec![column([1_i32.to_le_bytes(), 2_i32.to_le_bytes()]), stacks], Bytes::new());
+    insta::assert_snapshot!(lines(&batch, LocationForm::Hidden, TextColours::default()), @r"
+    0.000000 [000] sh-7 g/e n=1
+        vfs_read+0x9/0x370
+        ksys_read+0x6f/0xf0
+        0xffffffffc0000000
+    0.000000 [000] Grüße-12345 g/e n=2
+        (the stack is lost)
+    ");
+    let objects = batch.rows().map(|row| {
+        let mut json = Vec::new();
+        JsonLines::new().push(&mut json, &row);
+        serde_json::from_slice::<serde_json::Value>(&json).unwrap()
+    });
+    let [first, second] = objects.collect::<Vec<_>>().try_into().unwrap();
+    let frames = ["vfs_read+0x9/0x370", "ksys_read+0x6f/0xf0", "0xffffffffc0000000"];
+    assert_eq!(first["fields"], serde_json::json!({ "n": 1, "stack": frames }));
+    assert_eq!(first.get("names"), None);
+    assert_eq!(
+        (&second["fields"]["stack"], &second["faults"]),
+        (&serde_json::Value::Null, &serde_json::json!(["stack"]))
+    );
+}

@@ -8,7 +8,7 @@ use std::io::Write as _;
 use super::digits::{push_decimal, push_duration, push_padded, push_seconds, push_signed};
 use super::value::{is_error, push_address, push_escaped, push_shown};
 use super::{Call, Origin};
-use crate::{Address, Row};
+use crate::{Address, Row, Value};
 
 /// Mark after a value whose fault the daemon cannot detect.
 const UNPROVEN: &[u8] = b"(?)";
@@ -213,7 +213,8 @@ impl TextLines {
             LocationForm::Telling => row.return_location().is_some() || !is_entry(*location),
             LocationForm::All => true,
         });
-        if location.is_some() || !row.schema().fields().is_empty() {
+        let stack = row.schema().stack();
+        if location.is_some() || row.schema().fields().len() > usize::from(stack.is_some()) {
             push_blanks(buffer, missing);
         }
         if let Some(location) = location {
@@ -227,6 +228,9 @@ impl TextLines {
         }
         push_fields(buffer, row, colours);
         buffer.push(b'\n');
+        if let Some(stack) = stack {
+            push_stack(buffer, row.value(stack));
+        }
     }
 
     #[inline]
@@ -260,7 +264,8 @@ impl TextLines {
 
 #[inline]
 fn push_fields(buffer: &mut Vec<u8>, row: &Row<'_>, colours: TextColours) {
-    for (field, (name, value)) in row.schema().fields().iter().zip(row.fields()) {
+    let before_stack = row.schema().stack().unwrap_or(usize::MAX);
+    for (field, (name, value)) in row.schema().fields().iter().zip(row.fields()).take(before_stack) {
         buffer.push(b' ');
         in_colour(buffer, colours.field, |buffer| {
             buffer.extend_from_slice(name.as_bytes());
@@ -271,6 +276,19 @@ fn push_fields(buffer: &mut Vec<u8>, row: &Row<'_>, colours: TextColours) {
         if !field.fault_detected {
             buffer.extend_from_slice(UNPROVEN);
         }
+    }
+}
+
+/// The frames of a call stack, one a line.
+#[cold]
+fn push_stack(buffer: &mut Vec<u8>, stack: Option<Value<'_>>) {
+    let Some(Value::Bytes(frames)) = stack else {
+        return buffer.extend_from_slice(b"    (the stack is lost)\n");
+    };
+    for frame in frames.split(|byte| *byte == b'\n') {
+        push_blanks(buffer, 4);
+        push_escaped(buffer, frame);
+        buffer.push(b'\n');
     }
 }
 

@@ -20,6 +20,7 @@ pub(super) use command::AggregationCommand;
 pub use command::{CreateAggregation, NumberedAggregation};
 pub(super) use leftovers::remove_leftovers;
 pub(super) use life::Aggregations;
+pub(super) use own_threads::of_others;
 pub use result::grown_since;
 
 /// Name of the instance of the aggregations of a daemon whose own instance has this name.

@@ -20,6 +20,18 @@ pub(super) struct OwnThreads {
     condition: String,
 }
 
+/// The filter that finds them, unless fields of the events hide both names that the kernel has for the name of a thread.
+fn of_schema(schema: &Schema) -> Option<String> {
+    let is_hidden = |name: &str| schema.fields.iter().any(|field| field.name == name);
+    let name = ["COMM", "comm"].into_iter().find(|name| !is_hidden(name))?;
+    Some(format!("{name} ~ \"{NAME_PREFIX}*\""))
+}
+
+/// A filter for other threads only. Absent if fields of the events hide the name of the thread.
+pub(crate) fn of_others(filter: &str, schema: &Schema) -> Option<String> {
+    Some(both(filter, &format!("!({})", of_schema(schema)?)))
+}
+
 impl OwnThreads {
     /// How the events of a probe show the name of their thread. A field of the probe hides the kernel's field of the
     /// same name.
@@ -27,15 +39,14 @@ impl OwnThreads {
     /// # Errors
     /// When fields of the probe hide both names that the kernel has for it.
     pub(super) fn of(spec: &str, probe: &ProbeName, schema: &Schema) -> Result<Self, Error> {
-        let is_hidden = |name: &str| schema.fields.iter().any(|field| field.name == name);
-        let Some(name) = ["COMM", "comm"].into_iter().find(|name| !is_hidden(name)) else {
+        let Some(condition) = of_schema(schema) else {
             let message = format!(
                 "the fields `COMM` and `comm` of `{probe}` hide the name of the thread, so that kprobed's own threads \
                  cannot be left out: set `include_self`, or rename one of the fields"
             );
             return Err(Error::bad_argument(format!("{spec}.include_self"), message));
         };
-        Ok(Self { probe: probe.clone(), condition: format!("{name} ~ \"{NAME_PREFIX}*\"") })
+        Ok(Self { probe: probe.clone(), condition })
     }
 
     /// That filter, for other threads only.

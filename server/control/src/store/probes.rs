@@ -29,6 +29,8 @@ pub struct ProbeSpec {
     pub enabled: bool,
     /// Kernel filter; empty for none.
     pub filter: String,
+    /// Whether the call stack of the kernel is recorded with each event.
+    pub stack: bool,
     /// Its labels.
     pub labels: Labels,
     /// Its other metadata.

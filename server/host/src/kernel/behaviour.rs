@@ -28,6 +28,9 @@ pub struct Behaviour {
     /// itself (arch/x86/kernel/kprobes/core.c:kprobe_emulate_jcc), these two wrongly until
     /// 8924779df820 (6.0, and the stable kernels 5.19.4 and 5.15.64).
     pub misjudges_jumps: bool,
+    /// The trigger `stacktrace` of an event writes to the instance that it is in (5.17, and some stable kernels). Before,
+    /// it wrote to the top-level buffer (kernel/trace/trace_events_trigger.c:stacktrace_trigger).
+    pub has_stacks_in_instances: bool,
 }
 
 impl Behaviour {
@@ -48,6 +51,9 @@ impl Behaviour {
             kernel_symbol_wins: readme.contains("[(structname"),
             checks_symbol_first,
             traps_are_no_boundary: entry_args_in_return_probes,
+            // Its own release shows nowhere: return probes got these trampolines in 5.18.
+            has_stacks_in_instances: has("rethook_trampoline_handler")
+                || readme.contains("[<group>/][<event>]"),
             // The README of 6.0 has unnamed events of a group, and the stable series got `symstr` later
             // than the fix.
             misjudges_jumps: has("kprobe_emulate_jcc")

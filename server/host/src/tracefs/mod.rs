@@ -23,6 +23,7 @@ mod own_events;
 mod profile;
 mod recorders;
 mod registered;
+mod stack_trigger;
 mod stats;
 mod synthetic;
 

@@ -99,6 +99,7 @@ fn probe(object: Object) -> Record {
         definition: Arc::new(DefinitionText::new(line.clone())),
         enabled: true,
         filter: format!("{mark}_a == 1"),
+        stack: false,
         labels: Labels::new([(label.to_owned(), format!("{mark}_l"))]).unwrap(),
         metadata: Metadata {
             description: format!("{mark} description"),

@@ -12,7 +12,8 @@ use std::sync::Arc;
 
 use super::packed::Packed;
 use super::row::DecodeError;
-use super::{FieldKind, Schema};
+use super::stack;
+use super::{FieldKind, Notation, Schema};
 
 /// Size of a kernel address.
 pub(super) const ADDRESS_BYTES: usize = 8;
@@ -233,8 +234,12 @@ impl Columns {
     /// Replaces all addresses of symbol columns by names: `append_name` appends the name of an
     /// address.
     pub(crate) fn name_addresses(&mut self, mut append_name: impl FnMut(u64, &mut Vec<u8>)) {
-        for column in &mut self.fields {
-            column.name_addresses(&mut append_name);
+        for (column, field) in self.fields.iter_mut().zip(&self.schema.fields) {
+            if field.notation == Notation::Stack {
+                column.name_frames(self.ips.is_empty(), &mut append_name);
+            } else {
+                column.name_addresses(&mut append_name);
+            }
         }
     }
 
@@ -246,7 +251,7 @@ impl Columns {
         for (column, field) in self.fields.iter_mut().zip(&self.schema.fields) {
             if field.kind.can_hold_address() {
                 column.values.replace_u64(replace);
-            } else if field.kind == FieldKind::SymbolName {
+            } else if field.kind == FieldKind::SymbolName || field.notation == Notation::Stack {
                 column.replace_unnamed(replace);
             }
         }
@@ -311,21 +316,67 @@ impl Column {
         Self { kind, values_per_row, values, offsets, bytes: Vec::new(), faults: Vec::new() }
     }
 
-    /// Replaces texts that are an address, as [`Columns::name_addresses`] leaves those without a symbol.
+    /// Replaces lines that are an address, as [`Columns::name_addresses`] leaves those without a symbol.
     fn replace_unnamed(&mut self, replace: impl Fn(u64) -> u64) {
-        let mut replaced = Self::new(self.kind, self.values_per_row);
+        self.rewrite(|text, replaced| {
+            for (index, line) in text.split(|byte| *byte == b'\n').enumerate() {
+                let digits = std::str::from_utf8(line).ok().and_then(|line| line.strip_prefix("0x"));
+                let address = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
+                replaced.extend((index > 0).then_some(b'\n'));
+                match address {
+                    Some(address) => replaced.extend(format!("{:#x}", replace(address)).into_bytes()),
+                    None => replaced.extend_from_slice(line),
+                }
+            }
+        });
+    }
+
+    /// Replaces the addresses of call stacks by names, one a line. Those of a tracepoint begin with the tracing itself.
+    fn name_frames(&mut self, of_tracepoint: bool, append_name: &mut impl FnMut(u64, &mut Vec<u8>)) {
+        self.rewrite(|frames, named| {
+            let mut is_tracing = of_tracepoint;
+            for frame in frames.as_chunks().0 {
+                let line = named.len();
+                named.extend((line > 0).then_some(b'\n'));
+                let name = named.len();
+                append_name(u64::from_le_bytes(*frame), named);
+                is_tracing &= stack::is_tracing(named.get(name..).unwrap_or_default());
+                if is_tracing {
+                    named.truncate(line);
+                }
+            }
+        });
+    }
+
+    /// Replaces every text by what `append` appends for it: nothing for those that 32 bits cannot count any more.
+    fn rewrite(&mut self, mut append: impl FnMut(&[u8], &mut Vec<u8>)) {
+        let mut rewritten = Self::new(self.kind, self.values_per_row);
+        let mut text = Vec::new();
         for index in 0..self.len() {
-            let text = self.text(index).unwrap_or_default();
-            let digits = std::str::from_utf8(text).ok().and_then(|text| text.strip_prefix("0x"));
-            let address = digits.and_then(|digits| u64::from_str_radix(digits, 16).ok());
-            let pushed = match address {
-                Some(address) => replaced.push_text(format!("{:#x}", replace(address)).as_bytes()),
-                None => replaced.push_text(text),
-            };
-            // No more bytes than before, which 32 bits could count.
-            pushed.unwrap_or_default();
+            text.clear();
+            append(self.text(index).unwrap_or_default(), &mut text);
+            if rewritten.push_text(&text).is_err() {
+                rewritten.push_text(&[]).unwrap_or_default();
+            }
         }
-        (self.offsets, self.bytes) = (replaced.offsets, replaced.bytes);
+        (self.offsets, self.bytes) = (rewritten.offsets, rewritten.bytes);
+    }
+
+    /// Gives a text its bytes that was a fault until now. It stays one if 32 bits cannot count so many.
+    pub(super) fn fill_text(&mut self, index: usize, text: &[u8]) {
+        let Ok(more) = u32::try_from(text.len()) else { return };
+        let room = u32::try_from(self.bytes.len()).ok().and_then(|bytes| bytes.checked_add(more));
+        let (Some(at), Some(_)) = (self.offset(index).filter(|_| self.is_fault(index)), room) else { return };
+        self.bytes.splice(at..at, text.iter().copied());
+        for offset in self.offsets.as_chunks_mut::<4>().0.iter_mut().skip(index.saturating_add(1)) {
+            *offset = u32::from_le_bytes(*offset).saturating_add(more).to_le_bytes();
+        }
+        if let Some(byte) = self.faults.get_mut(index / 8) {
+            *byte &= !bit(index);
+        }
+        if self.faults.iter().all(|byte| *byte == 0) {
+            self.faults.clear();
+        }
     }
 
     /// These rows, for columns without addresses that have no names yet.

@@ -13,6 +13,7 @@ use super::companion::{self, Role};
 use super::declared;
 use super::dynamic::Guard;
 use super::gather::WINDOW_BYTES;
+use super::stack;
 use super::{Base, FieldKind, FieldSchema, Notation, Schema};
 use kprobed_host::tracefs::format::{Field, Format, Presentation, Shape};
 
@@ -30,6 +31,8 @@ pub struct CompileOptions {
     pub named: HashSet<String>,
     /// How people write the numbers of fields. Of the fields of a tracepoint their declarations say more.
     pub notations: HashMap<String, Notation>,
+    /// Whether the call stack is recorded with each event.
+    pub stack: bool,
     /// All arguments of the definition by name, if it also has `$arg*`: every other field is a
     /// parameter, and cannot fault.
     pub besides_parameters: Option<HashSet<String>>,
@@ -90,6 +93,8 @@ pub(super) enum Action {
     ArgumentArray { count: usize, next_at: Option<usize> },
     /// Dynamic data of a tracepoint.
     Data { relative: bool, is_text: bool },
+    /// Call stack, which has a record of its own.
+    Stack,
 }
 
 /// Why records of a format cannot be decoded.
@@ -194,6 +199,10 @@ impl CompiledFormat {
         for field in fields.iter_mut().filter(|field| options.unproven.contains(&field.name)) {
             field.fault_detected = false;
         }
+        if options.stack {
+            fields.push(stack::field());
+            steps.push(Step { at: 0, action: Action::Stack, guards: Vec::new() });
+        }
         let is_return = head.return_ip.is_some();
         let schema = Arc::new(Schema { fields, is_return });
         let fixed_bytes = fixed_bytes(format)?;
@@ -210,6 +219,11 @@ impl CompiledFormat {
     /// The schema of the decoded columns.
     pub const fn schema(&self) -> &Arc<Schema> {
         &self.schema
+    }
+
+    /// Whether a record with the call stack follows each of its records.
+    pub fn has_stack(&self) -> bool {
+        self.steps.last().is_some_and(|step| matches!(step.action, Action::Stack))
     }
 
     /// Columns without rows. The plan decodes only into columns that it made.

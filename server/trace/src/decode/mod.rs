@@ -20,6 +20,7 @@ mod dynamic;
 mod gather;
 mod packed;
 mod row;
+mod stack;
 mod table;
 #[cfg(test)]
 mod tests;
@@ -32,4 +33,5 @@ pub use gather::{WINDOW_BYTES, Window};
 pub use kprobed_filter::{Base, FieldKind, FieldSchema, Notation, Schema};
 pub use packed::Packed;
 pub use row::DecodeError;
+pub use stack::{STACK_FIELD, Stack, StackFormat};
 pub use table::FormatTable;

@@ -129,6 +129,8 @@ impl Step {
             Action::Data { relative, is_text } => {
                 dynamic::append_data(record, self.at, relative, is_text, column)?;
             }
+            // Until its record comes.
+            Action::Stack => column.push_text_fault(),
         }
         Ok(())
     }

@@ -6,6 +6,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::stacks::WaitingEvents;
 use super::{EventSource, Group};
 use crate::decode::Window;
 
@@ -28,6 +29,8 @@ pub(super) struct Collector {
     pub(super) events: usize,
     /// Records that could not be decoded since the last event that could.
     pub(super) undecodable: u64,
+    /// Events of the batch whose call stack was not read yet.
+    pub(super) waiting: WaitingEvents,
     /// Time of the first event. An event much later than this begins another batch.
     base_ns: u64,
 }
@@ -69,10 +72,12 @@ impl Collector {
         self.base_ns
     }
 
-    /// Whether the batch is large enough to be published.
+    /// Whether the batch is large enough to be published. It is not while an event of it waits for its call stack, which
+    /// is the next record, or is on the next page.
     pub(super) fn is_full(&self) -> bool {
-        self.events >= BATCH_EVENTS
-            || self.groups.iter().map(|group| group.columns.bytes()).sum::<usize>() >= BATCH_BYTES
+        let is_large = self.events >= BATCH_EVENTS
+            || self.groups.iter().map(|group| group.columns.bytes()).sum::<usize>() >= BATCH_BYTES;
+        is_large && self.waiting.is_empty()
     }
 
     /// Drops groups without events: their probe may have been deleted.
@@ -90,6 +95,7 @@ impl Collector {
     /// Forgets all events.
     pub(super) fn clear(&mut self) {
         self.events = 0;
+        self.waiting.clear();
         for group in &mut self.groups {
             group.columns.clear();
         }

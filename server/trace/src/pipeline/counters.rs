@@ -138,15 +138,17 @@ pub(super) struct BufferCounters {
     pub(super) taken: Counter,
     pub(super) resets: Counter,
     pub(super) undecodable: Counter,
+    /// Records of call stacks, which the kernel counts as events.
+    pub(super) stacks: Counter,
     pub(super) pages: Counter,
     /// Pages of which not every event was counted.
     pub(super) malformed: Counter,
 }
 
 impl BufferCounters {
-    /// Events that the daemon has read, whether it could decode them or not.
+    /// Records that the daemon has read, whether it could decode them or not.
     pub(super) fn seen(&self) -> u64 {
-        self.read.get() + self.undecodable.get()
+        self.read.get() + self.undecodable.get() + self.stacks.get()
     }
 
     pub(super) fn counts(&self, cpu: u32) -> BufferCounts {

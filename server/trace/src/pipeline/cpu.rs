@@ -85,7 +85,8 @@ impl Cpu {
         if std::mem::replace(&mut self.known_malformed, malformed) != malformed {
             self.source.ring_mut().compare_anew();
         }
-        let seen = (!self.source.holds()).then(|| self.counters.seen());
+        let holds = self.source.holds() || self.collector.events > 0;
+        let seen = (!holds).then(|| self.counters.seen());
         self.source.ring_mut().look_at_stats(&self.counters, seen, &target.hub);
     }
 

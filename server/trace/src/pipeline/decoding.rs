@@ -12,12 +12,14 @@ use super::known::Known;
 use super::names::Distinct;
 use super::ring::{Gap, PageRead};
 use super::source::{SourceTable, Sources};
+use super::stacks::Waiting;
 use super::{AddressNames, Draft, Group, Hub, Loss, LossCause, TaskNames};
-use crate::decode::{FieldKind, Value, WINDOW_BYTES};
+use crate::decode::{Columns, FieldKind, StackFormat, Value, WINDOW_BYTES};
 use crate::wire::Symbol;
 use kprobed_host::kernel::{ClockMapping, FactsCache};
 use kprobed_host::ring::{PageError, Record};
 use kprobed_host::tracefs::Tracefs;
+use kprobed_host::tracefs::format::Format;
 
 /// The tables that one reader decodes with, and the hub that it publishes to.
 #[derive(Debug)]
@@ -26,6 +28,8 @@ pub(super) struct Target {
     pub(super) hub: Arc<Hub>,
     tasks: TaskNames,
     addresses: AddressNames,
+    /// Absent if the kernel describes none that is known: then it records no call stacks either.
+    stacks: Option<StackFormat>,
 }
 
 impl Target {
@@ -35,7 +39,10 @@ impl Target {
         (tracefs, procfs): (Tracefs, PathBuf),
         facts: Arc<FactsCache>,
     ) -> Self {
-        Self { sources, hub, tasks: TaskNames::new(tracefs, procfs), addresses: AddressNames::new(facts) }
+        let stacks = tracefs.format_text("ftrace", "kernel_stack").ok();
+        let stacks = stacks.and_then(|text| StackFormat::of(&Format::parse(&text).ok()?));
+        let (tasks, addresses) = (TaskNames::new(tracefs, procfs), AddressNames::new(facts));
+        Self { sources, hub, tasks, addresses, stacks }
     }
 }
 
@@ -93,7 +100,12 @@ impl<'a> Decoding<'a> {
         self.counters.malformed.add(1);
     }
 
-    /// Publishes the collected events.
+    /// Whether the call stack of an event has not been read yet.
+    pub(super) const fn awaits_stack(&self) -> bool {
+        !self.collector.waiting.is_empty()
+    }
+
+    /// Publishes the collected events. Call stacks that were not read until now are lost.
     pub(super) fn flush(&mut self) {
         let Self { cpu, counters, collector, target } = self;
         if collector.events == 0 {
@@ -194,15 +206,12 @@ impl<'p> RecordDecoding<'_, '_, 'p> {
     #[cold]
     #[inline(never)]
     fn other(&mut self, record: Record<'p>, onward: &'p [u8]) {
+        let sources = Arc::clone(&self.sources);
+        let Some(source) = sources.lookup(record.payload) else { return self.of_no_source(record.payload) };
         if self.decoding.collector.is_far(record.timestamp_ns) {
             self.flush();
             self.decoding.collector.is_far(record.timestamp_ns);
         }
-        let sources = Arc::clone(&self.sources);
-        let Some(source) = sources.lookup(record.payload) else {
-            // Another program has enabled an event in the daemon's instance.
-            return self.undecodable();
-        };
         if self.decoding.collector.undecodable > 0 {
             self.tell_undecodable(record.timestamp_ns);
         }
@@ -227,12 +236,35 @@ impl<'p> RecordDecoding<'_, '_, 'p> {
                 source.read.add(1);
                 source.read_span.note(record.timestamp_ns);
                 collector.events += 1;
+                if plan.has_stack()
+                    && let Some(event) = waiting(&group.columns, index)
+                {
+                    collector.waiting.add(event);
+                }
             }
             Err(error) => {
                 tracing::warn!(probe = %source.origin.name, %error, "malformed event");
                 source.undecodable.add(1);
                 self.undecodable();
             }
+        }
+    }
+
+    /// Takes a record that belongs to no probe: the call stack of an event, or an event that another program has enabled
+    /// in the daemon's instance.
+    fn of_no_source(&mut self, record: &[u8]) {
+        let Some(format) = self.decoding.target.stacks.filter(|format| format.is_of(record)) else {
+            return self.undecodable();
+        };
+        self.decoding.counters.stacks.add(1);
+        let collector = &mut *self.decoding.collector;
+        if let Some(stack) = format.read(record)
+            && let Some(Waiting { group, row, .. }) = collector.waiting.take(stack.tid, stack.flags)
+            && let Some(group) = collector.groups.get_mut(group)
+        {
+            group.columns.put_stack(row, &stack);
+            // The next event may wait again, until the end of the page and beyond.
+            self.flush_if_full();
         }
     }
 
@@ -250,6 +282,12 @@ impl<'p> RecordDecoding<'_, '_, 'p> {
         let loss = Loss::on(self.decoding.cpu, LossCause::Undecodable, count, before_ns);
         self.decoding.target.hub.publish_loss(loss);
     }
+}
+
+/// The last event of these columns, which waits for its call stack.
+fn waiting(columns: &Columns, group: usize) -> Option<Waiting> {
+    let row = columns.len().checked_sub(1)?;
+    Some(Waiting { tid: columns.tid(row)?, flags: columns.flags(row)?, group, row })
 }
 
 /// All kernel addresses in the fields of a group that are shown as symbols.

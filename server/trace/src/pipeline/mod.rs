@@ -40,6 +40,7 @@ pub mod samples;
 mod selection;
 mod sequencer;
 mod source;
+mod stacks;
 mod subscriber;
 #[cfg(test)]
 mod tests;

@@ -109,6 +109,9 @@ pub(crate) struct Arguments {
     /// Define this probe as well, for as long as the command runs; as for `trace`. May be given more than once
     #[arg(short = 'p', long = "probe", value_name = "DEFINITION", conflicts_with_all = ["history", "until_now", "cursor", "selector", "from"])]
     definitions: Vec<String>,
+    /// Show the call stack of the kernel with each event of the probes of -p, as for `trace`
+    #[arg(long, alias = "kstack", requires = "definitions")]
+    stack: bool,
     /// Stop after this many events [default: no limit]
     #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
     count: Option<u64>,
@@ -144,6 +147,7 @@ impl Arguments {
         Session {
             request,
             definitions: self.definitions,
+            stack: self.stack,
             command: Vec::new(),
             count: self.count,
             duration: self.duration,

@@ -32,6 +32,8 @@ pub(in crate::command) struct Session {
     pub(in crate::command) request: StreamRequest,
     /// Temporary probes.
     pub(in crate::command) definitions: Vec<String>,
+    /// They record the call stack of the kernel with each event.
+    pub(in crate::command) stack: bool,
     /// The program to run as a child process. Empty for none.
     pub(in crate::command) command: Vec<String>,
     pub(in crate::command) count: Option<u64>,
@@ -87,6 +89,11 @@ impl Session {
         }
         let calls = JoinedCalls::of(&self.definitions, &mut self.request)?;
         if calls.is_some() {
+            if self.stack {
+                let hint =
+                    "trace the function alone: `FUNCTION` for its calls, `FUNCTION%return` for its returns";
+                return Err(Failure::usage("a call has two events, and no stack", Some(hint.to_owned())));
+            }
             if !self.form.fields.is_empty() {
                 let message =
                     "`--fields` selects fields of single events, and a call has those that it names";
@@ -122,6 +129,11 @@ impl Session {
         Ok(exit)
     }
 
+    /// How the temporary probes are defined.
+    fn form_of_probes(&self) -> CreateProbeRequest {
+        CreateProbeRequest { stack: self.stack, ..Default::default() }
+    }
+
     /// Connects to one daemon, makes the probes and begins the stream of their events.
     async fn open_one(
         &mut self,
@@ -136,8 +148,7 @@ impl Session {
             let notes = (!self.quiet).then_some(&mut *output);
             let Definitions { lines, calls: places } =
                 definitions(&client, &global.lines, &self.definitions, global.yes, notes).await?;
-            let temporary =
-                TemporaryProbes::define(&client, lines, &CreateProbeRequest::default(), output).await?;
+            let temporary = TemporaryProbes::define(&client, lines, &self.form_of_probes(), output).await?;
             request = temporary.select(request);
             if let Some(calls) = &mut calls {
                 calls.add_host("", temporary.probes(), &places)?;
@@ -203,14 +214,14 @@ impl Session {
             return Ok(Opened { before, ..Opened::hosts(merged, names, None) });
         }
         let (arguments, quiet, shared) = (self.definitions.clone(), self.quiet, global.clone());
+        let form = self.form_of_probes();
         let mut run = HostRun::start(global, fleet, output, true, move |client: Client, mut output| {
-            let (arguments, global) = (arguments.clone(), shared.clone());
+            let (arguments, form, global) = (arguments.clone(), form.clone(), shared.clone());
             async move {
                 let made = async {
                     let notes = (!quiet).then_some(&mut output);
                     let Definitions { lines, calls } =
                         definitions(&client, &global.lines, &arguments, global.yes, notes).await?;
-                    let form = CreateProbeRequest::default();
                     let made = TemporaryProbes::define(&client, lines, &form, &mut output).await?;
                     Ok::<_, Failure>((made, calls))
                 };

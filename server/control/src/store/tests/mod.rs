@@ -31,6 +31,7 @@ fn new_probe(event: &str) -> Record {
         definition: Arc::new(DefinitionText::new(format!("p:{event} vfs_read"))),
         enabled: true,
         filter: String::new(),
+        stack: false,
         labels: labels("team=storage"),
         metadata: with_leases().remove(0),
     };
@@ -126,7 +127,8 @@ fn settings(of: &Record, enabled: bool, filter: &str, text: &str, revision: i64)
     let changed = || Metadata { owner, ..Metadata::default() };
     let metadata = if revision == 1 { with_leases().remove(0) } else { changed() };
     let definition = Arc::clone(&of.spec.definition);
-    let spec = ProbeSpec { enabled, filter: filter.to_owned(), labels: labels(text), metadata, definition };
+    let (stack, filter) = (true, filter.to_owned());
+    let spec = ProbeSpec { enabled, filter, stack, labels: labels(text), metadata, definition };
     Record { spec, revision, update_time: from_ns(revision), ..of.clone() }
 }
 

@@ -15,6 +15,7 @@ mod tests;
 
 use std::sync::Arc;
 use std::sync::mpsc::Sender;
+use std::time::Duration;
 
 use cutover::Side;
 pub(super) use cutover::{Cutover, EventCopy};
@@ -34,6 +35,13 @@ const HELD_BYTES_MAX: usize = 16 << 20;
 
 /// Records that are decoded between two checks whether a batch is full.
 const RECORDS_AT_ONCE: usize = 1024;
+
+/// Most further reads for the call stack of the last event, which the kernel may still be writing, or has written to the
+/// next page.
+const STACK_READS: usize = 64;
+
+/// Time until it may be there. The kernel goes on with nothing else before, but for interrupts.
+const STACK_TIME: Duration = Duration::from_micros(20);
 
 /// The steps of a hand-over that a reader carries out, in order. It answers each of them.
 #[derive(Debug)]
@@ -110,7 +118,20 @@ impl Source {
             return beside.read(&mut self.ring, buffer, depth, inbox, decoding);
         }
         let bytes_max = if depth == Depth::Pages { TURN_BYTES } else { usize::MAX };
-        let found = self.ring.read(buffer, depth, bytes_max, inbox, |page| decoding.page(&page));
+        let mut found = self.ring.read(buffer, depth, bytes_max, inbox, |page| decoding.page(&page));
+        for _ in 0..STACK_READS {
+            if !decoding.awaits_stack() {
+                break;
+            }
+            let more = self.ring.read(buffer, Depth::Pages, 1, inbox, |page| decoding.page(&page));
+            found = found.and(more);
+            if more.pages == 0 {
+                std::thread::sleep(STACK_TIME);
+            } else if depth == Depth::Pages && decoding.awaits_stack() {
+                // That of the last event there is on the page after it, and so on: the next turn begins there.
+                return Found { caught_up: false, is_published: false, ..found };
+            }
+        }
         decoding.flush();
         found
     }

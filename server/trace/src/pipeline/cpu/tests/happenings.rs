@@ -13,6 +13,10 @@ const FIXED: u16 = 301;
 const TEXT: u16 = 302;
 /// Where the text begins in a record.
 const TEXT_AT: usize = 28;
+/// An event whose call stack follows it in a record of its own, and that record.
+const STACKED: u16 = 303;
+pub(super) const STACKED_NAME: &str = "stacked";
+const STACK: u16 = 4;
 /// An event that no probe of the daemon defined.
 const FOREIGN: u16 = 999;
 
@@ -34,6 +38,13 @@ enum What {
         seed: u64,
         text: Option<Vec<u8>>,
     },
+    /// An event with its call stack, and what becomes of that.
+    Stacked {
+        after_ns: u64,
+        seed: u64,
+        callers: usize,
+        stack: StackIs,
+    },
     /// Bytes that are not an event of a probe: a foreign event, or a record that is too short.
     Senseless {
         after_ns: u64,
@@ -47,6 +58,21 @@ enum What {
     Overwritten {
         events: u64,
     },
+}
+
+/// What follows an event that is to have a call stack.
+#[derive(Clone, Copy, Debug)]
+enum StackIs {
+    /// Its call stack.
+    There,
+    /// An NMI with an event and its call stack, and then that of the event.
+    Interrupted,
+    /// Nothing: the kernel had no room.
+    Missing,
+    /// A call stack of another place.
+    Foreign,
+    /// A record that says that it has more frames than it has.
+    Cut,
 }
 
 /// An event as it must be read.
@@ -67,6 +93,8 @@ pub(super) struct Told {
     pub(super) rows: BTreeMap<u16, Vec<Row>>,
     /// Causes with the number of rows before, how many are lost and in how many gaps.
     losses: Vec<(LossCause, u64, u64, u64)>,
+    /// Records of call stacks.
+    pub(super) stacks: u64,
 }
 
 impl Told {
@@ -102,10 +130,7 @@ impl Told {
 }
 
 /// Names and formats of the probes' events.
-pub(super) fn formats() -> [(&'static str, String); 2] {
-    let line = |declaration: &str, offset: usize, size: usize, signed: u8| {
-        format!("\tfield:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n")
-    };
+pub(super) fn formats() -> [(&'static str, String); 3] {
     let text = |name: &str, id: u16, fields: &[String], print: &str| {
         let common = [
             line("unsigned short common_type", 0, 2, 0),
@@ -122,7 +147,28 @@ pub(super) fn formats() -> [(&'static str, String); 2] {
     [
         ("fixed", text("fixed", FIXED, &fixed, "(%lx) v=%u n=%d a={%Lu,%Lu}")),
         ("text", text("text", TEXT, &with_text, r#"(%lx) s=\"%s\" w=%Lu"#)),
+        (STACKED_NAME, text(STACKED_NAME, STACKED, &[], "(%lx)")),
     ]
+}
+
+fn line(declaration: &str, offset: usize, size: usize, signed: u8) -> String {
+    format!("\tfield:{declaration};\toffset:{offset};\tsize:{size};\tsigned:{signed};\n")
+}
+
+/// The format of call stacks.
+pub(super) fn stack_format() -> String {
+    let common = [
+        line("unsigned short common_type", 0, 2, 0),
+        line("unsigned char common_flags", 2, 1, 0),
+        line("unsigned char common_preempt_count", 3, 1, 0),
+        line("int common_pid", 4, 4, 1),
+    ];
+    let fields = [line("int size", 8, 4, 1), line("unsigned long caller[8]", 16, 64, 0)];
+    format!(
+        "name: kernel_stack\nID: {STACK}\nformat:\n{}\n{}\nprint fmt: \"\"\n",
+        common.concat(),
+        fields.concat()
+    )
 }
 
 /// Mostly short times, and some that no record header can hold, or no batch.
@@ -140,6 +186,8 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
         8 => (after_ns(), any::<u64>()).prop_map(|(after_ns, seed)| What::Fixed { after_ns, seed }),
         6 => (after_ns(), any::<u64>(), text)
             .prop_map(|(after_ns, seed, text)| What::Text { after_ns, seed, text }),
+        6 => (after_ns(), any::<u64>(), 0..30_usize, stack_is())
+            .prop_map(|(after_ns, seed, callers, stack)| What::Stacked { after_ns, seed, callers, stack }),
         2 => (after_ns(), prop_oneof![Just(FIXED), Just(TEXT), Just(FOREIGN)], 0..4_usize)
             .prop_map(|(after_ns, id, words)| What::Senseless { after_ns, id, words }),
         2 => (1..1_u32 << 27, 0..30_usize)
@@ -148,6 +196,16 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     ];
     let times = prop_oneof![4 => Just(1_usize), 3 => 1..20_usize, 1 => 1..400_usize];
     vec((what, times).prop_map(|(what, times)| Step { what, times }), 0..40)
+}
+
+fn stack_is() -> impl Strategy<Value = StackIs> {
+    prop_oneof![
+        4 => Just(StackIs::There),
+        2 => Just(StackIs::Interrupted),
+        1 => Just(StackIs::Missing),
+        1 => Just(StackIs::Foreign),
+        1 => Just(StackIs::Cut),
+    ]
 }
 
 /// Happenings, with the rows and losses that a subscriber must receive. The last one is an event,
@@ -206,6 +264,9 @@ impl Story {
                 let text = text.as_ref().map_or("fault".to_owned(), |text| text.escape_ascii().to_string());
                 self.event(*after_ns, TEXT, *seed, &fields, vec![text, seed.to_string()]);
             }
+            What::Stacked { after_ns, seed, callers, stack } => {
+                self.stacked(*after_ns, *seed, *callers, *stack)
+            }
             What::Senseless { after_ns, id, words } => {
                 let mut payload = vec![0xbb; words * 4];
                 if let Some(place) = payload.first_chunk_mut() {
@@ -225,6 +286,43 @@ impl Story {
         }
     }
 
+    fn stacked(&mut self, after_ns: u64, seed: u64, callers: usize, stack: StackIs) {
+        // What can be interrupted is a task.
+        let seed = if matches!(stack, StackIs::Interrupted) { seed & !0x58 } else { seed };
+        let frames: Vec<u64> =
+            (0..callers as u64).map(|caller| 0xffff_ffff_9000_0000 + caller * 16).collect();
+        let [own, foreign] = [5, 16].map(|behind| [&[ip(seed) + behind][..], &frames].concat());
+        let shown = |frames: &[u64]| {
+            let lines: Vec<_> = frames.iter().map(|frame| format!("{frame:#x}")).collect();
+            lines.join("\n").as_bytes().escape_ascii().to_string()
+        };
+        let is_its_own = matches!(stack, StackIs::There | StackIs::Interrupted);
+        let value = if is_its_own { shown(&own) } else { "fault".to_owned() };
+        self.event(after_ns, STACKED, seed, &[], vec![value]);
+        match stack {
+            StackIs::There => self.stack(seed, &own, 0),
+            StackIs::Interrupted => {
+                let inner = seed | 0x48;
+                self.event(7, STACKED, inner, &[], vec![shown(&own)]);
+                self.stack(inner, &own, 0);
+                self.stack(seed, &own, 0);
+            }
+            StackIs::Missing => {}
+            StackIs::Foreign => self.stack(seed, &foreign, 0),
+            StackIs::Cut => self.stack(seed, &own, 1),
+        }
+    }
+
+    /// The record of a call stack: frames of the tracing itself, and these. It says that it has so many more.
+    fn stack(&mut self, seed: u64, frames: &[u64], missing: usize) {
+        let frames = [&[0xffff_ffff_a000_0000, 0xffff_ffff_a000_0010], frames].concat();
+        let count = i32::try_from(frames.len() + missing).unwrap();
+        let frames: Vec<u8> = frames.iter().flat_map(|frame| frame.to_le_bytes()).collect();
+        let payload = [&head(STACK, seed)[..], &count.to_le_bytes(), &[0xcc; 4], &frames].concat();
+        self.record(9, payload);
+        self.told.stacks += 1;
+    }
+
     /// A record ends what was overwritten before it.
     fn record(&mut self, after_ns: u64, payload: Vec<u8>) {
         self.now_ns += after_ns;
@@ -237,10 +335,8 @@ impl Story {
 
     fn event(&mut self, after_ns: u64, id: u16, seed: u64, fields: &[u8], values: Vec<String>) {
         let [flags, preempt_count, tid, ..] = seed.to_le_bytes();
-        let ip = 0xffff_ffff_8000_0000 | seed >> 40;
-        let head =
-            [&id.to_le_bytes()[..], &[flags, preempt_count, tid % 5, 0, 0, 0], &ip.to_le_bytes()].concat();
-        self.record(after_ns, [&head, fields].concat());
+        let ip = ip(seed);
+        self.record(after_ns, [&head(id, seed), &ip.to_le_bytes()[..], fields].concat());
         let senseless = std::mem::take(&mut self.senseless);
         if senseless > 0 {
             self.told.loss(LossCause::Undecodable, senseless, 1);
@@ -249,4 +345,14 @@ impl Story {
         let row = Row { timestamp_ns, tid: i32::from(tid % 5), flags, preempt_count, ip, values };
         self.told.rows.entry(id).or_default().push(row);
     }
+}
+
+fn ip(seed: u64) -> u64 {
+    0xffff_ffff_8000_0000 | seed >> 40
+}
+
+/// The fields that all records have.
+fn head(id: u16, seed: u64) -> Vec<u8> {
+    let [flags, preempt_count, tid, ..] = seed.to_le_bytes();
+    [&id.to_le_bytes()[..], &[flags, preempt_count, tid % 5, 0, 0, 0]].concat()
 }

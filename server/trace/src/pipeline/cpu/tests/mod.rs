@@ -52,13 +52,18 @@ impl World {
         let per_cpu = directory.path().join(format!("instances/i/per_cpu/cpu{CPU}"));
         std::fs::create_dir_all(&per_cpu).unwrap();
         std::fs::write(per_cpu.join("stats"), format!("overrun: {overwritten}\n")).unwrap();
+        let stack = directory.path().join("events/ftrace/kernel_stack");
+        std::fs::create_dir_all(&stack).unwrap();
+        std::fs::write(stack.join("format"), happenings::stack_format()).unwrap();
         let path = || directory.path().to_owned();
         let paths = KernelPaths { procfs: path(), sysfs: path(), debugfs: path(), tracefs: path() };
         let sources = Arc::<SourceTable>::default();
         let mut probes = BTreeMap::new();
         for (schema_id, (name, text)) in (1..).zip(happenings::formats()) {
             let format = Format::parse(&text).unwrap();
-            let plan = CompiledFormat::compile(&format, &CompileOptions::default()).unwrap();
+            let options =
+                CompileOptions { stack: name == happenings::STACKED_NAME, ..CompileOptions::default() };
+            let plan = CompiledFormat::compile(&format, &options).unwrap();
             let name = ProbeName::new("kprobes", name).unwrap();
             let source = Arc::new(EventSource::new(schema_id, ProbeUid(schema_id.into()), name, plan));
             sources.insert([(format.id, Arc::clone(&source))]);
@@ -90,11 +95,12 @@ impl World {
                 outbox.send(Command::Stop);
             }
             let found = cpu.read(&mut buffer, *depth, &inbox, &mut target);
-            assert!(!found.broken && found.is_published);
-            // A command waits for at most one page, unless the turn is to read everything.
-            assert!(!is_waited_for || *depth != Depth::Pages || found.pages <= 1);
+            assert!(!found.broken && (found.is_published || !found.caught_up));
+            // A command waits for at most one page, and for one that may have a call stack, unless the turn is to read
+            // everything.
+            assert!(!is_waited_for || *depth != Depth::Pages || found.pages <= 2);
             if found.pages == 0 {
-                assert!(found.caught_up);
+                assert!(found.caught_up && found.is_published);
                 break;
             }
         }
@@ -224,6 +230,7 @@ fn check(steps: &[Step], manner: &Manner, turns: &[TurnOf]) {
     assert_eq!(counts.read, expected.events());
     assert_eq!(counts.overrun, expected.lost(LossCause::Overrun));
     assert_eq!(counts.undecodable, expected.lost(LossCause::Undecodable));
+    assert_eq!(cpu.counters.seen(), counts.read + counts.undecodable + expected.stacks);
     assert_eq!(world.hub.sequence(), expected.events());
     for (id, source) in &world.probes {
         let rows = expected.rows.get(id).map_or(&[][..], Vec::as_slice);
