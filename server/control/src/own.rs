@@ -74,34 +74,22 @@ pub(super) fn switch(
     Ok(presence)
 }
 
-/// Switches our event off in our instance, and clears the filter of one of the host: nothing is left of it
-/// there, and no handler writes it any more. Returns what was found under its name: if that is not ours,
-/// nothing was changed.
-pub(super) fn end(
-    instance: &Instance,
-    probe: &Probe,
-    own: &OwnEvent,
-    found: Presence,
-) -> Result<Presence, TracefsError> {
-    let found = switch_off(instance, probe, own, found)?;
-    if found.is_ours() && own.is_of_host() {
-        instance.clear_filter_and_settle(&own.name)?;
+/// Switches the event of a probe off in our instance, and clears the filter of one of the host: nothing is left of it
+/// there, and no handler writes it any more. Does nothing if what was found under its name is not ours.
+pub(super) fn end(instance: &Instance, probe: &Probe, found: Presence) -> Result<(), TracefsError> {
+    switch_off(instance, probe, found)?;
+    if found.is_ours() && probe.own.as_ref().is_some_and(OwnEvent::is_of_host) {
+        instance.clear_filter_and_settle(&probe.name)?;
     }
-    Ok(found)
+    Ok(())
 }
 
-/// Switches our event off in our instance, which is about to go. Returns what was found under its name: if that is not
-/// ours, nothing was changed.
-pub(super) fn switch_off(
-    instance: &Instance,
-    probe: &Probe,
-    _own: &OwnEvent,
-    found: Presence,
-) -> Result<Presence, TracefsError> {
+/// Switches the event of a probe off in our instance. Does nothing if what was found under its name is not ours.
+pub(super) fn switch_off(instance: &Instance, probe: &Probe, found: Presence) -> Result<(), TracefsError> {
     if found.is_ours() {
         set_enabled(instance, probe, false)?;
     }
-    Ok(found)
+    Ok(())
 }
 
 /// Sets the filter of a probe in our instance; empty removes it. Returns what was found under its

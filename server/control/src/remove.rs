@@ -27,8 +27,8 @@ use kprobed_lang::model::{HitProfile, ProbeName, ProbeUid};
 /// instance with each of them.
 const WORTH_AN_INSTANCE: usize = 8;
 
-/// How a probe is switched off, given what was found under its name. Returns what was found.
-type End = fn(&Instance, &Probe, &OwnEvent, Presence) -> Result<Presence, TracefsError>;
+/// How a probe is switched off, given what was found under its name.
+type End = fn(&Instance, &Probe, Presence) -> Result<(), TracefsError>;
 
 /// What the daemon does so that deletions empty no buffer in use.
 #[derive(Debug)]
@@ -201,7 +201,8 @@ impl Controller {
         let switch_off = |probe: &Arc<Probe>| match &probe.own {
             Some(event) => {
                 let presence = self.tracefs().presence_in(&list, event)?;
-                Ok(end(&self.parts.instance, probe, event, presence)?)
+                end(&self.parts.instance, probe, presence)?;
+                Ok(presence)
             }
             None => self.presence(probe),
         };

@@ -164,19 +164,15 @@ impl JsonLines {
 
     /// Appends a value of which people write something else, and keeps that. A call stack becomes a list of its frames.
     fn push_noted(&mut self, buffer: &mut Vec<u8>, field: &Field, value: &Value<'_>) {
-        match (&field.notation, value) {
-            (Notation::Stack, Value::Bytes(frames)) => {
-                for (index, frame) in frames.split(|byte| *byte == b'\n').enumerate() {
-                    buffer.push(if index == 0 { b'[' } else { b',' });
-                    push_text(buffer, frame);
-                }
-                buffer.push(b']');
-            }
-            _ => {
-                push_value(buffer, value);
-                self.add_name(field, value);
-            }
+        let (Notation::Stack, Value::Bytes(frames)) = (&field.notation, value) else {
+            push_value(buffer, value);
+            return self.add_name(field, value);
+        };
+        for (index, frame) in frames.split(|byte| *byte == b'\n').enumerate() {
+            buffer.push(if index == 0 { b'[' } else { b',' });
+            push_text(buffer, frame);
         }
+        buffer.push(b']');
     }
 
     /// Keeps what people write for a value.

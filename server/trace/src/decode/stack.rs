@@ -34,6 +34,7 @@ pub(super) fn field() -> FieldSchema {
         base: None,
         array_len: None,
         fault_detected: true,
+        may_fault: false,
         notation: Notation::Stack,
         is_lower_half: false,
     }
@@ -101,7 +102,7 @@ impl<'r> Stack<'r> {
     /// The frames from the place of an event on: of the probe at `ip`, of the return to `return_ip`, or else all. Absent
     /// if there is no such place in the stack, which then is another event's, or could not be followed: the kernel knows
     /// no way out of the code that a jump of an optimized probe leads to.
-    fn from_place(&self, ip: Option<u64>, return_ip: Option<u64>) -> Option<&'r [[u8; ADDRESS_BYTES]]> {
+    fn frames_of(&self, ip: Option<u64>, return_ip: Option<u64>) -> Option<&'r [[u8; ADDRESS_BYTES]]> {
         let is_place = |frame: &[u8; ADDRESS_BYTES]| {
             let frame = u64::from_le_bytes(*frame);
             match (return_ip, ip) {
@@ -117,7 +118,7 @@ impl<'r> Stack<'r> {
 impl Columns {
     /// Gives one row its call stack, if it can be its own.
     pub(crate) fn put_stack(&mut self, row: usize, stack: &Stack<'_>) {
-        let Some(frames) = stack.from_place(self.ip(row), self.return_ip(row)) else { return };
+        let Some(frames) = stack.frames_of(self.ip(row), self.return_ip(row)) else { return };
         if let Some(column) = self.fields.last_mut() {
             column.fill_text(row, frames.as_flattened());
         }
@@ -161,7 +162,7 @@ mod tests {
         let record = record(4, &[0xa0, 0x1009, 0x2005, 0x3000]);
         let stack = format().read(&record).unwrap();
         assert_eq!((stack.tid, stack.flags), (7, 0x10));
-        let from = |ip, return_ip| addresses(stack.from_place(ip, return_ip));
+        let from = |ip, return_ip| addresses(stack.frames_of(ip, return_ip));
         assert_eq!(from(Some(0x1004), None), Some(vec![0x1009, 0x2005, 0x3000]));
         assert_eq!(
             from(Some(0x1000), Some(0x2005)),
