@@ -45,8 +45,8 @@ pub(super) fn set_enabled(instance: &Instance, probe: &Probe, on: bool) -> Resul
     }
 }
 
-/// For which records of a probe the call stack is recorded, if the kernel has this filter of it: for all that the filter
-/// and the list of threads let through. Absent if it has no stacks.
+/// For which records of a probe the call stack is recorded, if the kernel has this filter of it: for all that the
+/// filter and the list of threads let through. Absent if it has no stacks.
 pub(super) fn stack_condition(probe: &Probe, filter: &str) -> Option<String> {
     of_others(filter, probe.schema.as_ref().filter(|_| probe.spec.stack)?)
 }

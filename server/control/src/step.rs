@@ -67,7 +67,8 @@ pub(super) struct Aim<'a> {
     pub(super) enabled: Option<bool>,
     /// Its filter; empty for none.
     pub(super) filter: &'a str,
-    /// Whether its call stacks are recorded: for what the filter lets through, by a trigger that is set with the switch.
+    /// Whether its call stacks are recorded: for what the filter lets through, by a trigger that is set with the
+    /// switch.
     pub(super) stack: bool,
 }
 

@@ -20,7 +20,8 @@ pub(super) struct OwnThreads {
     condition: String,
 }
 
-/// The filter that finds them, unless fields of the events hide both names that the kernel has for the name of a thread.
+/// The filter that finds them, unless fields of the events hide both names that the kernel has for the name of a
+/// thread.
 fn of_schema(schema: &Schema) -> Option<String> {
     let is_hidden = |name: &str| schema.fields.iter().any(|field| field.name == name);
     let name = ["COMM", "comm"].into_iter().find(|name| !is_hidden(name))?;

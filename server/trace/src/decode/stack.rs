@@ -14,8 +14,8 @@ use kprobed_host::tracefs::format::{Format, Shape};
 /// Name of the field that has the call stack.
 pub const STACK_FIELD: &str = "stack";
 
-/// Bytes of code at a probe in which the kernel goes on after it has hit: behind an INT3, behind the call to ftrace, and
-/// behind the `endbr64` before that.
+/// Bytes of code at a probe in which the kernel goes on after it has hit: behind an INT3, behind the call to ftrace,
+/// and behind the `endbr64` before that.
 const PLACE_BYTES: u64 = 16;
 
 /// How the names of the functions begin with which the kernel records a tracepoint.
@@ -62,8 +62,8 @@ pub struct Stack<'r> {
 }
 
 impl StackFormat {
-    /// The layout, if the kernel describes one that is known. The number of frames in the description is no limit: it is
-    /// what the kernel shows of a record.
+    /// The layout, if the kernel describes one that is known. The number of frames in the description is no limit: it
+    /// is what the kernel shows of a record.
     pub fn of(format: &Format) -> Option<Self> {
         let at = |name: &str, shape: Shape| {
             let mut fields = format.common.iter().chain(&format.fields);
@@ -99,9 +99,9 @@ impl StackFormat {
 }
 
 impl<'r> Stack<'r> {
-    /// The frames from the place of an event on: of the probe at `ip`, of the return to `return_ip`, or else all. Absent
-    /// if there is no such place in the stack, which then is another event's, or could not be followed: the kernel knows
-    /// no way out of the code that a jump of an optimized probe leads to.
+    /// The frames from the place of an event on: of the probe at `ip`, of the return to `return_ip`, or else all.
+    /// Absent if there is no such place in the stack, which then is another event's, or could not be followed: the
+    /// kernel knows no way out of the code that a jump of an optimized probe leads to.
     fn frames_of(&self, ip: Option<u64>, return_ip: Option<u64>) -> Option<&'r [[u8; ADDRESS_BYTES]]> {
         let is_place = |frame: &[u8; ADDRESS_BYTES]| {
             let frame = u64::from_le_bytes(*frame);
@@ -196,7 +196,7 @@ mod tests {
             let whole = self::record(count, &[1, 2, 3, 4, 5]);
             for record in [record.as_slice(), whole.get(..cut).unwrap_or(&whole)] {
                 if let Some(stack) = format().read(record) {
-                    prop_assert!(stack.frames.len() * 8 + 16 <= record.len());
+                    prop_assert!(stack.frames.as_flattened().len().saturating_add(16) <= record.len());
                 }
             }
         }

@@ -72,8 +72,8 @@ impl Collector {
         self.base_ns
     }
 
-    /// Whether the batch is large enough to be published. It is not while an event of it waits for its call stack, which
-    /// is the next record, or is on the next page.
+    /// Whether the batch is large enough to be published. It is not while an event of it waits for its call stack,
+    /// which is the next record, or is on the next page.
     pub(super) fn is_full(&self) -> bool {
         let is_large = self.events >= BATCH_EVENTS
             || self.groups.iter().map(|group| group.columns.bytes()).sum::<usize>() >= BATCH_BYTES;

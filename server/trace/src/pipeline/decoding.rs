@@ -250,8 +250,8 @@ impl<'p> RecordDecoding<'_, '_, 'p> {
         }
     }
 
-    /// Takes a record that belongs to no probe: the call stack of an event, or an event that another program has enabled
-    /// in the daemon's instance.
+    /// Takes a record that belongs to no probe: the call stack of an event, or an event that another program has
+    /// enabled in the daemon's instance.
     fn of_no_source(&mut self, record: &[u8]) {
         let Some(format) = self.decoding.target.stacks.filter(|format| format.is_of(record)) else {
             return self.undecodable();

@@ -1,10 +1,10 @@
 //! Events of one CPU that wait for their call stack.
 //!
 //! Owns which stack belongs to which event. The kernel writes a stack behind its event, and can be interrupted in
-//! between, but neither goes on with another task nor comes back to the event after its handler has ended. So at most one
-//! event waits in each kind of context, what interrupts has its stack first, and whatever comes later in the same context
-//! or in an interrupted one shows that a stack does not come any more. System calls are an exception, whose handlers can
-//! be preempted: then the thread differs, and the stack counts as lost.
+//! between, but neither goes on with another task nor comes back to the event after its handler has ended. So at most
+//! one event waits in each kind of context, what interrupts has its stack first, and whatever comes later in the same
+//! context or in an interrupted one shows that a stack does not come any more. System calls are an exception, whose
+//! handlers can be preempted: then the thread differs, and the stack counts as lost.
 
 /// An event that waits.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

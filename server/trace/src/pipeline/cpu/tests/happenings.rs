@@ -265,7 +265,7 @@ impl Story {
                 self.event(*after_ns, TEXT, *seed, &fields, vec![text, seed.to_string()]);
             }
             What::Stacked { after_ns, seed, callers, stack } => {
-                self.stacked(*after_ns, *seed, *callers, *stack)
+                self.stacked(*after_ns, *seed, *callers, *stack);
             }
             What::Senseless { after_ns, id, words } => {
                 let mut payload = vec![0xbb; words * 4];
