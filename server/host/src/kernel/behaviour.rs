@@ -28,8 +28,8 @@ pub struct Behaviour {
     /// itself (arch/x86/kernel/kprobes/core.c:kprobe_emulate_jcc), these two wrongly until
     /// 8924779df820 (6.0, and the stable kernels 5.19.4 and 5.15.64).
     pub misjudges_jumps: bool,
-    /// The trigger `stacktrace` of an event writes to the instance that it is in (5.17, and some stable kernels). Before,
-    /// it wrote to the top-level buffer (kernel/trace/trace_events_trigger.c:stacktrace_trigger).
+    /// The trigger `stacktrace` of an event writes to the instance that it is in (5.17, and some stable kernels).
+    /// Before, it wrote to the top-level buffer (kernel/trace/trace_events_trigger.c:stacktrace_trigger).
     pub has_stacks_in_instances: bool,
 }
 

@@ -1,8 +1,8 @@
 //! The trigger with which the kernel records its call stack behind each record of an event, in one instance.
 //!
-//! Owns that it is there whenever the event is on. The kernel sets no filter and no list of threads before a trigger, so
-//! that its condition has all of them. A trigger keeps its event armed, whether it is on or off, and from being deleted;
-//! it goes with the instance.
+//! Owns that it is there whenever the event is on. The kernel sets no filter and no list of threads before a trigger,
+//! so that its condition has all of them. A trigger keeps its event armed, whether it is on or off, and from being
+//! deleted; it goes with the instance.
 
 use super::{Instance, TracefsError};
 use kprobed_lang::model::ProbeName;
