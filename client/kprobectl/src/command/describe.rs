@@ -62,6 +62,12 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     if arguments.code {
         return code(global, arguments, output).await;
     }
+    if let Some(("struct" | "union" | "enum", name)) = arguments.function.split_once(' ') {
+        let message = format!("`{name}` is a type, and no function");
+        let hint = "`kprobectl describe FUNCTION PARAMETER` lists the members of what a parameter points to, as in \
+                    `describe vfs_read file`";
+        return Err(Failure::usage(message, Some(hint.to_owned())));
+    }
     let client = connect(global).await?;
     let meant = checked(&client, &arguments.function).await?;
     let is_event = meant.spec.as_ref().is_some_and(|spec| spec.kind() == ProbeKind::Event);

@@ -11,7 +11,7 @@ use super::connection::connect;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{
-    Cell, Column, MessageRow, Output, Table, Tone, check_status, one_line, rfc3339, state_name,
+    Cell, Column, MessageRow, Output, Table, Tone, check_status, moment, one_line, state_name,
 };
 
 const AFTER_HELP: &str = "\
@@ -123,7 +123,7 @@ fn show(host: &GetHostResponse, output: &mut Output) -> io::Result<()> {
     }
     let labels: BTreeMap<_, _> = host.labels.iter().collect();
     let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
-    let since = rfc3339(host.daemon_start_time.as_ref()).unwrap_or_default();
+    let since = moment(host.daemon_start_time.as_ref()).unwrap_or_default();
     let GetHostResponse { cpus, buffer_kib, sub_buffer_bytes, .. } = host;
     output.properties(&[
         ("host", host.hostname.clone()),

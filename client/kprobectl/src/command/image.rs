@@ -71,6 +71,10 @@ pub(super) async fn run(
             output.image_verdicts(definition, &verdicts, is_alone)?;
         }
     }
+    if only_differences && exit == Exit::Success {
+        let releases: Vec<_> = kernels.iter().map(OfflineKernel::release).collect();
+        output.note(&format!("no difference between {}", releases.join(" and ")));
+    }
     if let Some(path) = junit {
         std::fs::write(&path, report.render())
             .map_err(|why| Failure::usage(format!("cannot write `{}`: {why}", path.display()), None))?;

@@ -45,7 +45,7 @@ pub(crate) use rates::Chart;
 pub(crate) use rows::{Column, MessageRow, Row};
 pub(crate) use style::Tone;
 pub(crate) use table::{Cell, Table};
-pub(crate) use time::{rfc3339, to_proto_time};
+pub(crate) use time::{moment, to_proto_time};
 
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};

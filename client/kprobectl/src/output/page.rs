@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::probe::{can_be_hit, kind_name, labels_text, lease, state_name};
 use super::table::{Cell, Table, properties};
-use super::time::rfc3339;
+use super::time::{moment, rfc3339};
 use super::{Output, diagnostic, meaning, width};
 use crate::global::Format;
 
@@ -105,7 +105,7 @@ impl Output {
 
     fn probe_page(&mut self, probe: &Probe, past: &ProbePast) -> io::Result<()> {
         let count = |count: fn(&HitProfile) -> u64| past.profile.as_ref().map(count).map(|n| n.to_string());
-        let time = |time: Option<&prost_types::Timestamp>| rfc3339(time).unwrap_or_default();
+        let time = |time: Option<&prost_types::Timestamp>| moment(time).unwrap_or_default();
         let on_kernel_change = match probe.on_kernel_change() {
             KernelChange::Hold => "hold",
             KernelChange::ArmAnyway => "arm-anyway",

@@ -11,7 +11,7 @@ use kprobed_document::json::json;
 use super::data::one_line;
 use super::style::Tone;
 use super::table::Cell;
-use super::time::rfc3339;
+use super::time::{moment, rfc3339};
 use super::{Column, MessageRow, Output, cost, diagnostic};
 use crate::global::Format;
 
@@ -112,7 +112,7 @@ fn left(probe: &Probe, now: Timestamp) -> String {
 /// The same with the time of day at which it ends.
 pub(crate) fn lease(probe: &Probe, now: Timestamp) -> String {
     let Some(lease) = &probe.lease else { return String::new() };
-    match rfc3339(lease.expire_time.as_ref()) {
+    match moment(lease.expire_time.as_ref()) {
         Some(time) => format!("{} (until {time})", left(probe, now)),
         None => format!("held by a client ({})", lease.holder),
     }

@@ -5,7 +5,7 @@
 use std::fmt::Write as _;
 
 use super::style::{Style, Tone};
-use super::time::rfc3339;
+use super::time::{moment, rfc3339};
 use super::width::columns_of;
 
 /// A table: headings, and rows of cells.
@@ -32,6 +32,8 @@ pub(super) struct Page {
 /// A cell of a table.
 pub(crate) struct Cell {
     text: String,
+    /// The whole value, if the text is a part of it.
+    value: Option<String>,
     tone: Tone,
     right: bool,
 }
@@ -46,12 +48,12 @@ impl Cell {
     pub(crate) fn toned(text: impl AsRef<str>, tone: Tone) -> Self {
         let text = text.as_ref();
         let text = if text.is_empty() { "-".to_owned() } else { super::data::one_line(text) };
-        Self { text, tone, right: false }
+        Self { text, value: None, tone, right: false }
     }
 
     /// A number, on the right.
     pub(crate) fn number(number: u64) -> Self {
-        Self { text: number.to_string(), tone: Tone::Plain, right: true }
+        Self::text(number.to_string()).right()
     }
 
     /// A number, or nothing where there is none.
@@ -59,14 +61,14 @@ impl Cell {
         number.map_or_else(|| Self::text("").right(), Self::number)
     }
 
-    /// A time of the API, or nothing where there is none.
+    /// A time of the API to the second, or nothing where there is none.
     pub(crate) fn time(time: Option<&prost_types::Timestamp>) -> Self {
-        Self::text(rfc3339(time).unwrap_or_default())
+        Self { value: rfc3339(time), ..Self::text(moment(time).unwrap_or_default()) }
     }
 
     /// A number that may not be known.
     pub(crate) fn maybe(number: Option<u64>) -> Self {
-        number.map_or(Self { text: "?".to_owned(), tone: Tone::Faint, right: true }, Self::number)
+        number.map_or_else(|| Self::toned("?", Tone::Faint).right(), Self::number)
     }
 
     /// Whether a sum adds up; nothing where there is none.
@@ -85,7 +87,8 @@ impl Cell {
 
     /// The value without what is for the eye.
     pub(super) fn into_value(self) -> String {
-        if self.text == "-" { String::new() } else { self.text }
+        let text = if self.text == "-" { String::new() } else { self.text };
+        self.value.unwrap_or(text)
     }
 
     fn width(&self) -> usize {
@@ -156,6 +159,7 @@ impl Table {
         let mut text = String::new();
         if page.has_headings {
             let heading = |column: &usize| Cell {
+                value: None,
                 text: self.headings[*column].clone(),
                 tone: Tone::Strong,
                 right: self.rows.first().and_then(|row| row.get(*column)).is_some_and(|cell| cell.right),

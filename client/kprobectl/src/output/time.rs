@@ -19,6 +19,12 @@ pub(crate) fn rfc3339(time: Option<&prost_types::Timestamp>) -> Option<String> {
     Timestamp::new(time.seconds, time.nanos).ok().map(|time| time.to_string())
 }
 
+/// A time of the API for people: RFC 3339 to the second. `None` when there is none, or none that exists.
+pub(crate) fn moment(time: Option<&prost_types::Timestamp>) -> Option<String> {
+    let time = time?;
+    Timestamp::new(time.seconds, 0).ok().map(|time| time.to_string())
+}
+
 /// Milliseconds since 1970 in RFC 3339, with all three digits.
 pub(super) fn rfc3339_ms(ms: u64) -> String {
     let time = Timestamp::from_millisecond(i64::try_from(ms).unwrap_or_default()).unwrap_or_default();
@@ -35,6 +41,8 @@ mod tests {
             let proto = to_proto_time(text.parse().unwrap());
             assert!((0..1_000_000_000).contains(&proto.nanos));
             assert_eq!(rfc3339(Some(&proto)).as_deref(), Some(text));
+            let to_the_second = text.replace(".5Z", "Z");
+            assert_eq!(moment(Some(&proto)), Some(to_the_second));
         }
         assert_eq!(rfc3339_ms(1_500), "1970-01-01T00:00:01.500Z");
         assert_eq!(rfc3339(Some(&prost_types::Timestamp { seconds: i64::MAX, nanos: 0 })), None);

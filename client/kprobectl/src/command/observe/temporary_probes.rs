@@ -36,7 +36,7 @@ pub(in crate::command) const NO_EVENT: &str = "common_pid < 0";
 
 /// Probes that one request defines: large enough that the daemon reads its lists seldom, and small enough that people
 /// see how far it is.
-const DEFINED_AT_ONCE: usize = 200;
+const DEFINED_AT_ONCE: usize = 50;
 
 impl TemporaryProbes {
     /// Shows the plan for these arguments.

@@ -17,7 +17,7 @@ use self::sums::{exporter_closes, probe_closes, spool_closes, subscriber_closes}
 use self::tables::Account;
 pub(crate) use self::tables::exporter_state;
 use super::style::Tone;
-use super::time::rfc3339;
+use super::time::moment;
 use super::{Column, Output, Row};
 
 /// Whether every sum that is known adds up.
@@ -78,7 +78,7 @@ impl Output {
     fn troubles(&mut self, exporter: &ExporterLedger) -> io::Result<()> {
         let ExporterLedger { name, error, refusal, place_error, unknown_gaps, .. } = exporter;
         if !error.is_empty() {
-            let time = |time: Option<&_>, unknown: &str| rfc3339(time).unwrap_or_else(|| unknown.to_owned());
+            let time = |time: Option<&_>, unknown: &str| moment(time).unwrap_or_else(|| unknown.to_owned());
             let since = time(exporter.failing_since.as_ref(), "a while ago");
             let retry = time(exporter.retry_time.as_ref(), "soon");
             self.line(&format!("`{name}` fails since {since}: {error}"))?;
