@@ -11,11 +11,11 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use kprobed_event::{Batch, CallEnd, Calls, Loss, Row, TimeOrdered};
+use kprobed_otlp::common::KeyValue;
+use prost::Message as _;
 
-use super::log_record::put_task;
-use super::protobuf::Protobuf;
-use super::span::field;
-use super::value::Attributes;
+use super::log_record::of_task;
+use super::value::field;
 
 /// Calls that may be open. Of more, the oldest are given up: those that never return, and probes
 /// that have no return probe.
@@ -42,7 +42,7 @@ pub(super) struct Entry {
     pub(super) location: String,
     probe: String,
     /// Whose it is, and its fields, as a span has them.
-    pub(super) attributes: Protobuf,
+    pub(super) attributes: Vec<KeyValue>,
 }
 
 /// Calls that were given up because too many events waited.
@@ -105,7 +105,7 @@ impl SpanCalls {
     }
 
     /// Events. Shows the calls that are whole, if some events need not wait any longer.
-    pub(super) fn push(&mut self, batch: Batch, show: impl FnMut(&Entry, &Row<'_>)) {
+    pub(super) fn push(&mut self, batch: Batch, show: impl FnMut(Entry, &Row<'_>)) {
         self.open.arrived(&batch);
         self.ordered.push(batch);
         self.take(show);
@@ -117,12 +117,12 @@ impl SpanCalls {
     }
 
     /// Shows the calls that returned before a time, of which no event is still to come.
-    pub(super) fn until(&mut self, watermark_ns: u64, show: impl FnMut(&Entry, &Row<'_>)) {
+    pub(super) fn until(&mut self, watermark_ns: u64, show: impl FnMut(Entry, &Row<'_>)) {
         self.ordered.advance(watermark_ns);
         self.take(show);
     }
 
-    fn take(&mut self, mut show: impl FnMut(&Entry, &Row<'_>)) {
+    fn take(&mut self, mut show: impl FnMut(Entry, &Row<'_>)) {
         let Self { ordered, open, given_up, .. } = self;
         loop {
             let is_hurried = ordered.is_next_hurried();
@@ -135,12 +135,14 @@ impl SpanCalls {
             {
                 if row.schema().is_return() {
                     if let Ok(entry) = open.leave(end) {
-                        show(&entry, &row);
+                        show(entry, &row);
                     }
                 } else {
                     let location = function.to_string();
                     let attributes = attributes(&row, "kprobed.entry");
-                    let bytes = size_of::<Entry>() + location.len() + row.probe().len() + attributes.len();
+                    let of_attribute = |value: &KeyValue| size_of::<KeyValue>() + value.encoded_len();
+                    let of_attributes: usize = attributes.iter().map(of_attribute).sum();
+                    let bytes = size_of::<Entry>() + location.len() + row.probe().len() + of_attributes;
                     open.enter(end, bytes, |caller| Entry {
                         number: row.number(),
                         caller: caller.map(|caller| caller.number),
@@ -165,16 +167,10 @@ impl SpanCalls {
 }
 
 /// The fields of an event with a prefix before their names; of an entry, before them whose it is.
-pub(super) fn attributes(row: &Row<'_>, prefix: &str) -> Protobuf {
-    let mut out = Protobuf::default();
-    let attributes = &mut Attributes::new(&mut out, field::ATTRIBUTES);
-    if !row.schema().is_return() {
-        put_task(attributes, row);
-    }
-    for (name, known) in row.fields() {
-        attributes.put(&format!("{prefix}.{name}"), |value| value.of_field(&known));
-    }
-    out
+pub(super) fn attributes(row: &Row<'_>, prefix: &str) -> Vec<KeyValue> {
+    let mut attributes = if row.schema().is_return() { Vec::new() } else { of_task(row) };
+    attributes.extend(row.fields().map(|(name, value)| field(format!("{prefix}.{name}"), &value)));
+    attributes
 }
 
 #[cfg(test)]

@@ -15,10 +15,10 @@ use kprobed_otlp::resource::Resource;
 use tonic::transport::Channel;
 
 use super::answer::{Partial, read};
-use super::attribute::{attribute, text};
 use super::connection::Connection;
 use super::resource::{Host, scope};
 use super::sink::now_ns;
+use super::value::{attribute, text};
 use crate::config::export::Selection;
 use crate::export::SinkError;
 use crate::export::metrics::{Family, Kind, Metrics, Point, Sources, Value};

@@ -12,12 +12,10 @@
 //! ```
 
 mod answer;
-mod attribute;
 mod calls;
 mod connection;
 mod log_record;
 mod metrics;
-mod protobuf;
 mod records;
 mod request;
 mod resource;

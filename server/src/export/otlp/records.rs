@@ -1,28 +1,24 @@
-//! A buffer of encoded log records or spans, split into parts for requests.
+//! Log records or spans that wait for the receiver, in parts for requests.
 //!
-//! Owns the buffer, and which records go into one request. Never sends anything.
+//! Owns which of them go into one request, and that they stay until the receiver has taken them.
+//! Never sends anything.
 
-use bytes::Bytes;
+use std::collections::VecDeque;
 
-use super::protobuf::Protobuf;
-
-/// The field of `ScopeLogs` for its log records, and that of `ScopeSpans` for its spans.
-const RECORDS: u8 = 2;
+use prost::Message;
+use prost::length_delimiter_len;
 
 /// Records that are to be sent.
-#[derive(Debug, Default)]
-pub(super) struct Records {
-    written: Protobuf,
-    /// Written records, while requests refer to them.
-    shared: Bytes,
-    places: Vec<Place>,
-    /// Bytes at the beginning that the receiver has taken.
-    taken: usize,
+#[derive(Debug)]
+pub(super) struct Records<R> {
+    waiting: VecDeque<Record<R>>,
 }
 
-#[derive(Clone, Copy, Debug)]
-struct Place {
-    end: usize,
+#[derive(Debug)]
+struct Record<R> {
+    message: R,
+    /// Bytes that it takes in a request.
+    bytes: usize,
     is_item: bool,
     /// Of an event: the place in the log after it.
     next: Option<u64>,
@@ -30,79 +26,66 @@ struct Place {
 
 /// The records of one request.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct Part {
-    pub(super) records: Bytes,
+pub(super) struct Part<R> {
+    pub(super) records: Vec<R>,
     /// How many of them are in the account of the exporter.
     pub(super) items: u64,
     /// The place in the log after the last event among them.
     pub(super) next: Option<u64>,
 }
 
-impl Records {
-    /// One more, written by `write`.
-    #[inline]
-    pub(super) fn push(&mut self, is_item: bool, write: impl FnOnce(&mut Protobuf)) {
-        self.add(is_item, None, write);
+impl<R> Default for Records<R> {
+    fn default() -> Self {
+        Self { waiting: VecDeque::new() }
+    }
+}
+
+impl<R: Message + Clone> Records<R> {
+    /// One more.
+    pub(super) fn push(&mut self, is_item: bool, message: R) {
+        self.add(is_item, None, message);
     }
 
     /// One more, of the event at this place in the log.
-    #[inline]
-    pub(super) fn push_event(&mut self, sequence: u64, write: impl FnOnce(&mut Protobuf)) {
-        self.add(true, sequence.checked_add(1), write);
+    pub(super) fn push_event(&mut self, sequence: u64, message: R) {
+        self.add(true, sequence.checked_add(1), message);
     }
 
-    #[inline]
-    fn add(&mut self, is_item: bool, next: Option<u64>, write: impl FnOnce(&mut Protobuf)) {
-        if !self.shared.is_empty() {
-            self.written = Protobuf::from(Vec::from(std::mem::take(&mut self.shared)));
-        }
-        self.written.message(RECORDS, write);
-        self.places.push(Place { end: self.written.len(), is_item, next });
+    fn add(&mut self, is_item: bool, next: Option<u64>, message: R) {
+        let length = message.encoded_len();
+        // The key of its field is one byte.
+        let bytes = 1 + length_delimiter_len(length) + length;
+        self.waiting.push_back(Record { message, bytes, is_item, next });
     }
 
     pub(super) fn is_empty(&self) -> bool {
-        self.places.is_empty()
+        self.waiting.is_empty()
     }
 
-    /// The receiver has taken a part: the first of those that are left.
-    pub(super) fn took(&mut self, part: &Part) {
-        self.taken += part.records.len();
-    }
-
-    /// All of them that were not taken, in parts of at most so many bytes. One that is larger is alone.
-    pub(super) fn parts(&mut self, limit: usize) -> Vec<Part> {
-        if self.shared.is_empty() {
-            self.shared = std::mem::take(&mut self.written).into_bytes().into();
-        }
-        let (mut parts, mut begin, mut end, mut items) = (Vec::new(), self.taken, self.taken, 0);
-        let mut next = None;
-        for place in self.places.iter().filter(|place| place.end > self.taken) {
-            if place.end - begin > limit && end > begin {
-                parts.push(Part { records: self.shared.slice(begin..end), items, next });
-                (begin, items) = (end, 0);
+    /// The first of them, of at most so many bytes. One that is larger is alone.
+    pub(super) fn part(&self, limit: usize) -> Option<Part<R>> {
+        let mut part = Part { records: Vec::new(), items: 0, next: None };
+        let mut bytes = 0;
+        for record in &self.waiting {
+            bytes += record.bytes;
+            if bytes > limit && !part.records.is_empty() {
+                break;
             }
-            end = place.end;
-            items += u64::from(place.is_item);
-            next = place.next.or(next);
+            part.records.push(record.message.clone());
+            part.items += u64::from(record.is_item);
+            part.next = record.next.or(part.next);
         }
-        if end > begin {
-            parts.push(Part { records: self.shared.slice(begin..end), items, next });
-        }
-        parts
+        (!part.records.is_empty()).then_some(part)
     }
 
-    /// Forgets them. Their buffer is kept if no request has a part of it any more.
+    /// The receiver has taken a part of so many records: the first of those that wait.
+    pub(super) fn took(&mut self, records: usize) {
+        self.waiting.drain(..records.min(self.waiting.len()));
+    }
+
+    /// Forgets them.
     pub(super) fn clear(&mut self) {
-        self.places.clear();
-        self.taken = 0;
-        let shared = std::mem::take(&mut self.shared);
-        if shared.is_empty() {
-            self.written = Protobuf::within(std::mem::take(&mut self.written).into_bytes());
-        } else if let Ok(mut buffer) = shared.try_into_mut() {
-            // Empty before it is a vector again: nothing is copied then.
-            buffer.clear();
-            self.written = Protobuf::within(buffer.into());
-        }
+        self.waiting.clear();
     }
 }
 
@@ -110,19 +93,16 @@ impl Records {
 mod tests {
     use kprobed_otlp::logs::{LogRecord, ScopeLogs};
     use proptest::prelude::*;
-    use prost::Message;
 
     use super::*;
 
-    fn push(records: &mut Records, number: u64) {
+    fn push(records: &mut Records<LogRecord>, number: u64) {
         // Every third is none of the account's.
-        records.push(!number.is_multiple_of(3), |out| out.fixed64(1, number));
+        records.push(!number.is_multiple_of(3), LogRecord { time_unix_nano: number, ..LogRecord::default() });
     }
 
-    fn numbers(part: &Part) -> Vec<u64> {
-        let scope = ScopeLogs::decode(part.records.clone()).unwrap();
-        let number = |record: &LogRecord| record.time_unix_nano;
-        scope.log_records.iter().map(number).collect()
+    fn numbers(part: &Part<LogRecord>) -> Vec<u64> {
+        part.records.iter().map(|record| record.time_unix_nano).collect()
     }
 
     proptest! {
@@ -131,37 +111,21 @@ mod tests {
         fn parts_hold_everything_once_in_order(count in 1..60_u64, more in 0..10_u64, limit in 0..200_usize) {
             let mut records = Records::default();
             (1..=count).for_each(|number| push(&mut records, number));
-            // They are not taken, and more come.
-            let given = records.parts(limit);
+            // The first part is not taken, and more come.
+            let given = records.part(limit).unwrap();
             (count + 1..=count + more).for_each(|number| push(&mut records, number));
-            let parts = records.parts(limit);
-            for part in &parts {
-                prop_assert!(part.records.len() <= limit || numbers(part).len() == 1);
-                prop_assert_eq!(part.items, numbers(part).iter().filter(|number| **number % 3 > 0).count() as u64);
+            prop_assert!(numbers(&records.part(limit).unwrap()).starts_with(&numbers(&given)));
+            let mut all = Vec::new();
+            while let Some(part) = records.part(limit) {
+                records.took(part.records.len());
+                let numbers = numbers(&part);
+                prop_assert_eq!(part.items, numbers.iter().filter(|number| **number % 3 > 0).count() as u64);
+                let scope = ScopeLogs { log_records: part.records, ..ScopeLogs::default() };
+                prop_assert!(scope.encoded_len() <= limit || numbers.len() == 1);
+                all.extend(numbers);
             }
-            let all = |parts: &[Part]| parts.iter().flat_map(numbers).collect::<Vec<_>>();
-            prop_assert_eq!(all(&given), (1..=count).collect::<Vec<_>>());
-            prop_assert_eq!(all(&parts), (1..=count + more).collect::<Vec<_>>());
-            drop((given, parts));
-            records.clear();
-            prop_assert!(records.is_empty() && records.parts(limit).is_empty());
+            prop_assert_eq!(all, (1..=count + more).collect::<Vec<_>>());
+            prop_assert!(records.is_empty());
         }
-    }
-
-    #[test]
-    fn the_buffer_is_used_again_when_requests_are_done_with_it() {
-        let mut records = Records::default();
-        push(&mut records, 1);
-        let parts = records.parts(100);
-        let buffer = parts[0].records.as_ptr();
-        drop(parts);
-        records.clear();
-        push(&mut records, 2);
-        let parts = records.parts(100);
-        assert_eq!(parts[0].records.as_ptr(), buffer);
-        assert_eq!(numbers(&parts[0]), [2]);
-        records.clear();
-        push(&mut records, 4);
-        assert_eq!((numbers(&parts[0]), numbers(&records.parts(100)[0])), (vec![2], vec![4]));
     }
 }

@@ -4,11 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 use std::sync::Arc;
 
-use kprobed_otlp::common::any_value::Value as Any;
 use kprobed_otlp::common::{InstrumentationScope, KeyValue};
 use kprobed_otlp::resource::Resource;
 
-use super::attribute::{attribute, text};
+use super::value::{attribute, text, unsigned};
 use crate::health::LabelsFile;
 use kprobed_host::kernel::HostIdentity;
 use kprobed_trace::spool::Cursor;
@@ -63,7 +62,7 @@ pub(super) fn scope(run: Option<&Cursor>) -> InstrumentationScope {
     let of_run = run.map(|cursor| {
         [
             attribute("kprobed.boot_id", text(cursor.boot_id.to_string())),
-            attribute("kprobed.epoch", epoch(cursor.epoch)),
+            attribute("kprobed.epoch", unsigned(cursor.epoch)),
         ]
     });
     InstrumentationScope {
@@ -74,11 +73,6 @@ pub(super) fn scope(run: Option<&Cursor>) -> InstrumentationScope {
     }
 }
 
-/// As values of events have their integers.
-fn epoch(epoch: u64) -> Any {
-    i64::try_from(epoch).map_or_else(|_| text(epoch.to_string()), Any::IntValue)
-}
-
 fn machine_id(path: &Path) -> Option<String> {
     let text = std::fs::read_to_string(path).ok()?;
     let id = text.trim();
@@ -87,6 +81,8 @@ fn machine_id(path: &Path) -> Option<String> {
 
 #[cfg(test)]
 mod tests {
+    use kprobed_otlp::common::any_value::Value as Any;
+
     use super::*;
 
     #[test]

@@ -6,12 +6,16 @@
 use std::time::{SystemTime, UNIX_EPOCH};
 
 use kprobed_event::Row;
+use kprobed_otlp::logs::LogRecord;
+use kprobed_otlp::trace::Span;
+use tonic::Code;
 use tonic::transport::Channel;
 
+use super::answer::read;
 use super::calls::{Entry, SpanCalls};
 use super::connection::Connection;
 use super::records::{Part, Records};
-use super::request::{LOGS, Origin, Service, TRACES, TRACES_BESIDE_LOGS, send};
+use super::request::{Origin, Signal};
 use super::resource::{Host, scope};
 use super::{log_record, span};
 use crate::export::read::Reader;
@@ -38,9 +42,9 @@ pub struct OtlpSink {
     open: Option<Channel>,
     calls: SpanCalls,
     /// Those of the chunk that is sent. They are made anew when it is sent again.
-    records: Records,
+    records: Records<LogRecord>,
     /// Made, and not taken by the receiver yet.
-    spans: Records,
+    spans: Records<Span>,
     /// What was refused finally of the chunk that is sent.
     refused: Sent,
     /// The receiver has all log records before this place.
@@ -78,9 +82,9 @@ impl OtlpSink {
         let told = self.told.zip(chunk.end).filter(|(told, end)| same_run(told, end));
         let told = told.map(|(told, _)| told.sequence);
         let mut at = chunk.end.map_or(0, |end| end.sequence.saturating_sub(chunk.walked.places));
-        let mut show = |entry: &Entry, exit: &Row<'_>| {
+        let mut show = |entry: Entry, exit: &Row<'_>| {
             if let Some(run) = &chunk.end {
-                spans.push(true, |out| span::of_call(out, entry, exit, run));
+                spans.push(true, span::of_call(entry, exit, run));
             }
         };
         for item in &chunk.items {
@@ -89,7 +93,7 @@ impl OtlpSink {
                     reader.begin_epoch();
                     calls.begin_epoch();
                     if logs && told.is_none() {
-                        records.push(false, |out| log_record::of_epoch(out, cursor, *may_miss, now_ns));
+                        records.push(false, log_record::of_epoch(cursor, *may_miss, now_ns));
                     }
                 }
                 ChunkItem::Loss(loss) => {
@@ -98,7 +102,7 @@ impl OtlpSink {
                         calls.gap(&loss);
                     }
                     if logs && told.is_none_or(|told| told <= at) {
-                        records.push(false, |out| log_record::of_loss(out, &loss, now_ns));
+                        records.push(false, log_record::of_loss(&loss, now_ns));
                     }
                 }
                 ChunkItem::Events(delivery) => {
@@ -107,9 +111,7 @@ impl OtlpSink {
                     is_new = !calls.has_seen(delivery.sequence);
                     for (row, sequence) in batch.rows().zip(delivery.sequence..) {
                         if logs && told.is_none_or(|told| told <= sequence) {
-                            records.push_event(sequence, |out| {
-                                log_record::of_event(out, &row, sequence, now_ns);
-                            });
+                            records.push_event(sequence, log_record::of_event(&row, sequence, now_ns));
                         }
                     }
                     if traces && is_new {
@@ -129,22 +131,30 @@ impl OtlpSink {
         Ok(())
     }
 
-    /// Sends records to a service, one request after the other. What the receiver has taken is noted at once: the rest
-    /// may be cancelled.
-    async fn export(
+    /// Sends records to their service, one request after the other. What the receiver has taken is noted at once: the
+    /// rest may be cancelled. A service that may be absent refuses finally: the receiver takes something else.
+    async fn export<R: Signal>(
         (connection, channel): (&Connection, &Channel),
-        (service, origin): (Service, &Origin),
-        records: &mut Records,
+        origin: &Origin,
+        records: &mut Records<R>,
         limit: usize,
-        mut note: impl FnMut(&Part, Sent),
+        may_be_absent: bool,
+        mut note: impl FnMut(Option<u64>, Sent),
     ) -> Result<(), SinkError> {
-        for part in records.parts(limit.saturating_sub(origin.around())) {
-            let request = connection.request(origin.export(part.records.clone()));
-            let sent = send(channel.clone(), service, request, &part).await?;
-            records.took(&part);
-            note(&part, sent);
+        while let Some(Part { records: part, items, next }) =
+            records.part(limit.saturating_sub(origin.around()))
+        {
+            let count = part.len();
+            let sent = match R::export((connection, channel.clone()), origin.clone(), part).await {
+                Err(status) if may_be_absent && status.code() == Code::Unimplemented => {
+                    let reason = format!("the receiver takes log records and no {}", R::NAME);
+                    Sent { dropped: items, reason, ..Sent::default() }
+                }
+                answer => read(R::NAME, items, answer)?,
+            };
+            records.took(count);
+            note(next, sent);
         }
-        records.clear();
         Ok(())
     }
 
@@ -156,9 +166,8 @@ impl OtlpSink {
         end: Option<Cursor>,
     ) -> Result<(), SinkError> {
         let Self { connection, max_request_bytes: limit, records, refused, told, .. } = self;
-        let way = (&*connection, channel);
-        Self::export(way, (LOGS, origin), records, *limit, |part, sent| {
-            *told = end.zip(part.next).map(|(end, sequence)| Cursor { sequence, ..end }).or(*told);
+        Self::export((connection, channel), origin, records, *limit, false, |next, sent| {
+            *told = end.zip(next).map(|(end, sequence)| Cursor { sequence, ..end }).or(*told);
             refused.dropped += sent.dropped;
             if sent.dropped > 0 {
                 refused.reason = sent.reason;
@@ -169,11 +178,10 @@ impl OtlpSink {
 
     /// Sends the spans that wait.
     async fn export_spans(&mut self, channel: &Channel, origin: &Origin) -> Result<(), SinkError> {
-        let service = if self.signals.logs { TRACES_BESIDE_LOGS } else { TRACES };
+        let may_be_absent = self.signals.logs;
         let Self { connection, max_request_bytes: limit, spans, refused, .. } = self;
-        let way = (&*connection, channel);
         // They are not events: the sum of the account does not have them.
-        Self::export(way, (service, origin), spans, *limit, |_part, sent| {
+        Self::export((connection, channel), origin, spans, *limit, may_be_absent, |_, sent| {
             refused.dropped_spans += sent.dropped;
             if sent.dropped > 0 {
                 refused.reason = format!("spans: {}", sent.reason);
@@ -193,7 +201,7 @@ impl Sink for OtlpSink {
     async fn send(&mut self, chunk: &Chunk) -> Result<Sent, SinkError> {
         let Some(channel) = self.open.clone() else { return Err(SinkError::new("send", "not connected")) };
         self.take(chunk)?;
-        let origin = Origin::new(&self.host.resource(), &scope(chunk.end.as_ref()));
+        let origin = Origin { resource: self.host.resource(), scope: scope(chunk.end.as_ref()) };
         let has_records = !self.records.is_empty();
         // The record of how far the others go is the last one, so that the receiver gets it once.
         let is_last = self.spans.is_empty();
@@ -217,7 +225,7 @@ impl OtlpSink {
     fn push_progress(&mut self, chunk: &Chunk, has_records: bool) {
         let has_moved = has_records || chunk.walked.places > 0;
         if let Some(end) = chunk.end.as_ref().filter(|_| self.signals.logs && has_moved) {
-            self.records.push(false, |out| log_record::of_progress(out, end, &chunk.walked, now_ns()));
+            self.records.push(false, log_record::of_progress(end, &chunk.walked, now_ns()));
         }
     }
 }

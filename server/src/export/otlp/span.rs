@@ -9,43 +9,32 @@
 //! the span around it.
 
 use kprobed_event::Row;
+use kprobed_otlp::trace::Span;
 use kprobed_otlp::trace::span::SpanKind;
 
 use super::calls::{Entry, attributes};
-use super::protobuf::Protobuf;
-use super::value::Attributes;
+use super::value::{attribute, text};
 use kprobed_trace::spool::Cursor;
 
-/// Numbers of the fields of `Span`, as `opentelemetry/proto/trace/v1/trace.proto` has them.
-pub(super) mod field {
-    pub(super) const TRACE_ID: u8 = 1;
-    pub(super) const SPAN_ID: u8 = 2;
-    pub(super) const PARENT_SPAN_ID: u8 = 4;
-    pub(super) const NAME: u8 = 5;
-    pub(super) const KIND: u8 = 6;
-    pub(super) const START: u8 = 7;
-    pub(super) const END: u8 = 8;
-    pub(in super::super) const ATTRIBUTES: u8 = 9;
-}
-
 /// The span of a call in a run of the daemon.
-pub(super) fn of_call(out: &mut Protobuf, entry: &Entry, exit: &Row<'_>, run: &Cursor) {
+pub(super) fn of_call(entry: Entry, exit: &Row<'_>, run: &Cursor) -> Span {
     let wall_ns = |timestamp_ns: u64| timestamp_ns.saturating_add_signed(entry.wall_offset_ns);
     let function = entry.location.split(['+', ' ']).next().unwrap_or_default();
-    out.bytes(field::TRACE_ID, &trace_id(run, entry.outermost));
-    out.bytes(field::SPAN_ID, &span_id(run, entry.number));
-    if let Some(caller) = entry.caller {
-        out.bytes(field::PARENT_SPAN_ID, &span_id(run, caller));
-    }
-    out.bytes(field::NAME, function.as_bytes());
-    out.signed(field::KIND, i32::from(SpanKind::Internal).into());
-    out.fixed64(field::START, wall_ns(entry.timestamp_ns));
-    out.fixed64(field::END, wall_ns(exit.timestamp_ns()));
-    out.fields(&entry.attributes);
-    let span = &mut Attributes::new(out, field::ATTRIBUTES);
-    span.put("code.function.name", |value| value.text(function));
-    span.put("kprobed.return_probe", |value| value.text(exit.probe()));
-    out.fields(&attributes(exit, "kprobed.return"));
+    let mut span = Span {
+        trace_id: trace_id(run, entry.outermost).to_vec(),
+        span_id: span_id(run, entry.number).to_vec(),
+        parent_span_id: entry.caller.map(|caller| span_id(run, caller).to_vec()).unwrap_or_default(),
+        name: function.to_owned(),
+        kind: SpanKind::Internal.into(),
+        start_time_unix_nano: wall_ns(entry.timestamp_ns),
+        end_time_unix_nano: wall_ns(exit.timestamp_ns()),
+        attributes: entry.attributes,
+        ..Span::default()
+    };
+    span.attributes.push(attribute("code.function.name", text(function)));
+    span.attributes.push(attribute("kprobed.return_probe", text(exit.probe())));
+    span.attributes.extend(attributes(exit, "kprobed.return"));
+    span
 }
 
 fn trace_id(run: &Cursor, sequence: u64) -> [u8; 16] {
@@ -80,9 +69,7 @@ const fn mix(value: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use kprobed_event::Batch;
-    use kprobed_otlp::trace::Span;
     use kprobed_proto::v1;
-    use prost::Message as _;
 
     use super::*;
     use crate::export::otlp::calls::SpanCalls;
@@ -119,11 +106,7 @@ mod tests {
         for batch in batches {
             calls.push(batch, |_, _| panic!("no watermark has come"));
         }
-        calls.until(u64::MAX, |entry, exit| {
-            let mut out = Protobuf::default();
-            of_call(&mut out, entry, exit, &run);
-            spans.push(Span::decode(out.into_bytes().as_slice()).unwrap());
-        });
+        calls.until(u64::MAX, |entry, exit| spans.push(of_call(entry, exit, &run)));
         spans
     }
 
