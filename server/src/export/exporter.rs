@@ -13,7 +13,7 @@ use tokio_util::sync::CancellationToken;
 
 use super::account::{Account, Walk};
 use super::backoff::Backoff;
-use super::pump::{Measure, Pump};
+use super::pump::Pump;
 use super::status::Shared;
 use super::{Sent, Sink, SinkError, lost_answer};
 use crate::config::export::Selection;
@@ -163,7 +163,7 @@ impl<S: Sink> Exporter<S> {
                     Ok(first) => first,
                     Err(error) => break error,
                 };
-                let chunk = pump.gather(first, &mut walk, self.measure()).await;
+                let chunk = pump.gather(first, &mut walk, &self.policy).await;
                 let mut answer = Sent::default();
                 if !chunk.is_empty() {
                     match within_time("send", timeout, self.tasks.stopping(), self.sink.send(&chunk)).await {
@@ -198,11 +198,6 @@ impl<S: Sink> Exporter<S> {
         let walked = lost_answer::between(&mut self.feed(start).await?, answered, own).await?;
         self.shared.settled(Some(own), |account| account.settle(&walked, 0), &Sent::default());
         Ok(())
-    }
-
-    fn measure(&self) -> Measure {
-        let Policy { linger, chunk_bytes, chunk_events, .. } = self.policy;
-        Measure { bytes: chunk_bytes, events: chunk_events, linger }
     }
 
     /// Reads from a cursor on; from the present without one.

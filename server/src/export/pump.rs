@@ -3,12 +3,11 @@
 //! A task of its own reads the feed, because a chunk must end at its deadline and a step of a feed
 //! cannot be cancelled.
 
-use std::time::Duration;
-
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
 use super::account::Walk;
+use super::exporter::Policy;
 use super::{Chunk, ChunkItem};
 use crate::shutdown::Tasks;
 use kprobed_trace::feed::{Feed, FeedError};
@@ -16,17 +15,6 @@ use kprobed_trace::pipeline::{Item, Loss, LossCause};
 
 /// Items that may wait for the exporter, in addition to the queue of its subscription.
 const AHEAD: usize = 8;
-
-/// How much a chunk may have, and how long it is gathered.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Measure {
-    /// Bytes of messages.
-    pub(super) bytes: usize,
-    /// Events.
-    pub(super) events: u64,
-    /// Since its first item.
-    pub(super) linger: Duration,
-}
 
 /// A feed that is read by a task.
 #[derive(Debug)]
@@ -72,9 +60,9 @@ impl Pump {
 
     /// The chunk that begins with an item. An error that ends the feed is returned with the next
     /// item.
-    pub(super) async fn gather(&mut self, first: Item, walk: &mut Walk, measure: Measure) -> Chunk {
+    pub(super) async fn gather(&mut self, first: Item, walk: &mut Walk, policy: &Policy) -> Chunk {
         let mut chunk = Chunk::default();
-        let deadline = Instant::now() + measure.linger;
+        let deadline = Instant::now() + policy.linger;
         let mut events = 0;
         let mut item = first;
         loop {
@@ -82,7 +70,7 @@ impl Pump {
                 events += delivery.events;
             }
             take(item, walk, &mut chunk);
-            if chunk.bytes >= measure.bytes || events >= measure.events {
+            if chunk.bytes >= policy.chunk_bytes || events >= policy.chunk_events {
                 break;
             }
             match tokio::time::timeout_at(deadline, self.items.recv()).await {

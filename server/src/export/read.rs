@@ -70,3 +70,9 @@ pub(super) fn cursor_of(cursor: &Cursor) -> kprobed_event::Cursor {
         sequence: cursor.sequence,
     }
 }
+
+/// A place of the log that was written by [`cursor_of`].
+pub(super) fn place_of(text: &str) -> Option<Cursor> {
+    let kprobed_event::Cursor { boot_id, epoch, sequence } = text.parse().ok()?;
+    Some(Cursor { boot_id: boot_id.parse().ok()?, epoch, sequence })
+}

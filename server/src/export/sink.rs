@@ -1,5 +1,6 @@
 //! The trait `Sink`: the receiver of an exporter, with its answers and errors.
 
+use std::error::Error;
 use std::fmt;
 use std::future::Future;
 use std::time::Duration;
@@ -39,7 +40,21 @@ impl fmt::Display for SinkError {
     }
 }
 
-impl std::error::Error for SinkError {}
+impl Error for SinkError {}
+
+/// An error and its causes, each once: libraries mostly name the cause themselves.
+pub(super) fn causes(error: &dyn Error) -> String {
+    let mut text = error.to_string();
+    let mut inner = error.source();
+    while let Some(error) = inner {
+        let more = error.to_string();
+        if !text.contains(&more) {
+            text = format!("{text}: {more}");
+        }
+        inner = error.source();
+    }
+    text
+}
 
 /// The receiver's answer to a chunk: all events of it but these are acknowledged.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

@@ -68,26 +68,21 @@ impl ExporterStatus {
 
 #[derive(Debug)]
 struct Inner {
-    phase: Phase,
+    /// Without what is queued, which is counted when it is asked for.
+    status: ExporterStatus,
     /// The last chunk was not acknowledged, and is sent again: until it is, a connection proves
     /// nothing.
     owes: bool,
-    account: Account,
-    place: Option<Cursor>,
-    acknowledged_time: Option<SystemTime>,
-    failures: u64,
-    refusal: String,
-    dropped_spans: u64,
-    place_error: String,
 }
 
 impl Inner {
-    fn run(&mut self, exporter: &str) {
-        if let Phase::Failing { since, .. } = &self.phase {
+    fn run(&mut self) {
+        let Self { status: ExporterStatus { name, phase, .. }, .. } = self;
+        if let Phase::Failing { since, .. } = phase {
             let outage_s = since.elapsed().unwrap_or_default().as_secs();
-            tracing::info!(exporter, outage_s, "the receiver accepts events again");
+            tracing::info!(exporter = *name, outage_s, "the receiver accepts events again");
         }
-        self.phase = Phase::Running;
+        *phase = Phase::Running;
     }
 }
 
@@ -95,8 +90,6 @@ impl Inner {
 #[derive(Debug)]
 pub(super) struct Shared {
     name: &'static str,
-    destination: String,
-    start: SystemTime,
     hub: Arc<Hub>,
     /// This run of the daemon.
     now: Cursor,
@@ -105,10 +98,13 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(name: &'static str, destination: String, hub: Arc<Hub>, now: Cursor) -> Self {
-        let inner = Inner {
+        let status = ExporterStatus {
+            name,
+            destination,
+            start: SystemTime::now(),
             phase: Phase::default(),
-            owes: false,
             account: Account::default(),
+            queued: None,
             place: None,
             acknowledged_time: None,
             failures: 0,
@@ -116,7 +112,7 @@ impl Shared {
             dropped_spans: 0,
             place_error: String::new(),
         };
-        Self { name, destination, start: SystemTime::now(), hub, now, inner: Mutex::new(inner) }
+        Self { name, hub, now, inner: Mutex::new(Inner { status, owes: false }) }
     }
 
     pub(super) const fn name(&self) -> &'static str {
@@ -130,9 +126,7 @@ impl Shared {
     /// It goes on here.
     pub(super) fn begin_at(&self, place: Option<Cursor>) {
         let mut inner = self.inner();
-        if inner.place.is_none() {
-            inner.place = place;
-        }
+        inner.status.place = inner.status.place.or(place);
         drop(inner);
     }
 
@@ -140,16 +134,16 @@ impl Shared {
     pub(super) fn opened(&self) {
         let mut inner = self.inner();
         if !inner.owes {
-            inner.run(self.name);
+            inner.run();
         }
     }
 
     /// The receiver could not be reached, or did not acknowledge what was sent.
     pub(super) fn failed(&self, error: &str, retry_time: SystemTime, was_sending: bool) {
         let mut inner = self.inner();
-        inner.failures += 1;
+        inner.status.failures += 1;
         inner.owes |= was_sending;
-        let (since, failures) = match &inner.phase {
+        let (since, failures) = match &inner.status.phase {
             Phase::Failing { since, failures, .. } => (*since, failures + 1),
             Phase::Starting | Phase::Running => (SystemTime::now(), 1),
         };
@@ -159,7 +153,7 @@ impl Shared {
         } else {
             tracing::debug!(exporter = self.name, error, failures, "sending failed again");
         }
-        inner.phase = Phase::Failing { error: error.to_owned(), since, failures, retry_time };
+        inner.status.phase = Phase::Failing { error: error.to_owned(), since, failures, retry_time };
     }
 
     /// The receiver has acknowledged a part of the log.
@@ -167,14 +161,14 @@ impl Shared {
         let refusal = &sent.reason;
         let mut inner = self.inner();
         inner.owes = false;
-        inner.run(self.name);
-        change(&mut inner.account);
-        inner.dropped_spans += sent.dropped_spans;
-        inner.place = place.or(inner.place);
-        inner.acknowledged_time = Some(SystemTime::now());
-        if !refusal.is_empty() && inner.refusal != *refusal {
+        inner.run();
+        change(&mut inner.status.account);
+        inner.status.dropped_spans += sent.dropped_spans;
+        inner.status.place = place.or(inner.status.place);
+        inner.status.acknowledged_time = Some(SystemTime::now());
+        if !refusal.is_empty() && inner.status.refusal != *refusal {
             tracing::warn!(exporter = self.name, refusal, "the receiver refused events finally");
-            refusal.clone_into(&mut inner.refusal);
+            refusal.clone_into(&mut inner.status.refusal);
         }
     }
 
@@ -182,36 +176,23 @@ impl Shared {
     pub(super) fn saved(&self, error: Option<String>) {
         let mut inner = self.inner();
         let error = error.unwrap_or_default();
-        if !error.is_empty() && inner.place_error.is_empty() {
+        if !error.is_empty() && inner.status.place_error.is_empty() {
             tracing::warn!(
                 exporter = self.name,
                 error,
                 "cannot store the cursor of the exporter: events may be sent again"
             );
         }
-        inner.place_error = error;
+        inner.status.place_error = error;
     }
 
     fn status(&self) -> ExporterStatus {
         // First: what is published meanwhile is queued.
-        let inner = self.inner();
+        let status = self.inner().status.clone();
         let head = self.hub.sequence();
-        let queued =
-            inner.place.filter(|place| (place.boot_id, place.epoch) == (self.now.boot_id, self.now.epoch));
-        ExporterStatus {
-            name: self.name,
-            destination: self.destination.clone(),
-            start: self.start,
-            phase: inner.phase.clone(),
-            account: inner.account,
-            queued: queued.map(|place| head.saturating_sub(place.sequence)),
-            place: inner.place,
-            acknowledged_time: inner.acknowledged_time,
-            failures: inner.failures,
-            refusal: inner.refusal.clone(),
-            dropped_spans: inner.dropped_spans,
-            place_error: inner.place_error.clone(),
-        }
+        let is_of_now = |place: &Cursor| (place.boot_id, place.epoch) == (self.now.boot_id, self.now.epoch);
+        let queued = status.place.filter(is_of_now).map(|place| head.saturating_sub(place.sequence));
+        ExporterStatus { queued, ..status }
     }
 }
 

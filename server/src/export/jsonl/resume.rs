@@ -7,6 +7,7 @@ use std::os::unix::fs::FileExt as _;
 
 use serde::Deserialize;
 
+use crate::export::read::place_of;
 use kprobed_trace::spool::Cursor;
 
 /// Bytes that are read at once, from the end of the file.
@@ -86,8 +87,7 @@ fn place(line: &[u8]) -> Option<Cursor> {
         return None;
     }
     let line: Line<'_> = serde_json::from_slice(line).ok()?;
-    let cursor: kprobed_event::Cursor = line.cursor.parse().ok().filter(|_| line.r#type == "progress")?;
-    Some(Cursor { boot_id: cursor.boot_id.parse().ok()?, epoch: cursor.epoch, sequence: cursor.sequence })
+    place_of(&line.cursor).filter(|_| line.r#type == "progress")
 }
 
 #[cfg(test)]

@@ -1,7 +1,5 @@
 //! The connection to the NATS servers, and finding or creating the JetStream stream.
 
-use std::error::Error;
-use std::fmt::Display;
 use std::fs;
 use std::path::Path;
 use std::time::Duration;
@@ -17,6 +15,7 @@ use tokio_util::sync::CancellationToken;
 use crate::config::TlsError;
 use crate::config::export::Nats;
 use crate::export::SinkError;
+use crate::export::sink::causes;
 
 /// How long a server may take to answer one request.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -190,18 +189,4 @@ fn secret(setting: &str, path: &Path) -> Result<String, SinkError> {
 
 fn is_missing(error: &jetstream::Error) -> bool {
     error.error_code() == jetstream::ErrorCode::STREAM_NOT_FOUND
-}
-
-/// An error and its causes, each once: libraries mostly name the cause themselves.
-pub(super) fn causes(error: &dyn Error) -> impl Display {
-    let mut text = error.to_string();
-    let mut inner = error.source();
-    while let Some(error) = inner {
-        let more = error.to_string();
-        if !text.contains(&more) {
-            text = format!("{text}: {more}");
-        }
-        inner = error.source();
-    }
-    text
 }

@@ -11,8 +11,10 @@ use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use kprobed_event::published::{BEFORE, END, Topic};
 use tokio::time::Instant;
 
-use super::connection::{Connection, Open, causes};
+use super::connection::{Connection, Open};
 use super::messages::{MessageMaker, Messages, Outgoing};
+use crate::export::read::place_of;
+use crate::export::sink::causes;
 use crate::export::{Chunk, ChunkItem, Sent, Sink, SinkError};
 use kprobed_host::kernel::HostIdentity;
 use kprobed_trace::spool::Cursor;
@@ -65,7 +67,7 @@ impl NatsSink {
             Err(error) if error.kind() == LastRawMessageErrorKind::NoMessageFound => return Ok(None),
             Err(error) => return Err(SinkError::new(action(), causes(&error))),
         };
-        let place = message.headers.get(END).and_then(|end| place(end.as_str()));
+        let place = message.headers.get(END).and_then(|end| place_of(end.as_str()));
         let total = message.headers.get(BEFORE).and_then(|total| total.as_str().parse().ok());
         let unknown = || {
             let why = format!(
@@ -133,12 +135,6 @@ impl NatsSink {
         let stored = acknowledged.await.map_err(|error| failed(&end, &error))?;
         Ok((sent, stored.sequence))
     }
-}
-
-/// A place of the log.
-fn place(text: &str) -> Option<Cursor> {
-    let cursor: kprobed_event::Cursor = text.parse().ok()?;
-    Some(Cursor { boot_id: cursor.boot_id.parse().ok()?, epoch: cursor.epoch, sequence: cursor.sequence })
 }
 
 fn headers(message: &Outgoing) -> HeaderMap {

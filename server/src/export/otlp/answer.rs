@@ -10,7 +10,7 @@ use std::time::Duration;
 use tonic::{Code, Status};
 use tonic_types::StatusExt as _;
 
-use super::connection::causes;
+use crate::export::sink::causes;
 use crate::export::{Sent, SinkError};
 
 /// No receiver makes the exporter wait longer than that.

@@ -18,6 +18,7 @@ use tonic::{Extensions, Request};
 use crate::config::TlsError;
 use crate::config::export::{AddressError, ClientTls, NetworkAddress, Otlp, OtlpEndpoint};
 use crate::export::SinkError;
+use crate::export::sink::causes;
 
 /// A receiver may be gone without a word: it is asked this often whether it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
@@ -107,16 +108,4 @@ fn tls(files: &ClientTls) -> Result<Tls, TlsError> {
     let mut config = crate::config::client_config("export.otlp.tls", files)?;
     config.alpn_protocols.push(b"h2".to_vec());
     Ok(Tls { config: config.into(), domain: files.domain.clone() })
-}
-
-/// An error and its causes: the outermost one mostly says "transport error".
-pub(super) fn causes(error: &dyn Error) -> String {
-    let mut texts = vec![error.to_string()];
-    let mut inner = error.source();
-    while let Some(error) = inner {
-        texts.push(error.to_string());
-        inner = error.source();
-    }
-    texts.dedup();
-    texts.join(": ")
 }
