@@ -12,24 +12,17 @@ use kprobed_rights::Principal;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::runtime::Handle;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
 use super::admission::{Admission, Peer};
-use super::call::Services;
-use super::call_limits::CallLimits;
-use super::call_memory::CallMemory;
 use super::connection::{self, Serving};
 use super::lane::Lane;
-use super::malloc_trim::Trimmer;
 use super::rate_limited_log::RateLimitedLog;
 use super::refusal::{self, Refusals};
 use super::socket::Following;
 use crate::auth::{self, Identity, LiveTls, Who};
-use crate::shutdown::Tasks;
 use crate::turns::Turns;
-use kprobed_control::auth::Rights;
 
 /// How long a client may take to notice that its certificate is refused.
 const LINGER: Duration = Duration::from_secs(2);
@@ -51,16 +44,8 @@ pub(super) struct Warnings {
 #[derive(Debug)]
 pub(super) struct Acceptor {
     pub(super) admission: Arc<Admission>,
-    pub(super) services: Services,
-    pub(super) call_limits: CallLimits,
-    pub(super) call_memory: Arc<CallMemory>,
-    pub(super) streams: Handle,
-    pub(super) tasks: Tasks,
-    pub(super) idle_timeout: Duration,
-    pub(super) trimmer: Arc<Trimmer>,
+    pub(super) serving: Arc<Serving>,
     pub(super) refusals: Refusals,
-    pub(super) warnings: Arc<Warnings>,
-    pub(super) rights: Arc<Rights>,
     /// Usually `/proc`.
     pub(super) procfs: PathBuf,
 }
@@ -159,7 +144,7 @@ impl Acceptor {
             }
             match &tls {
                 Some(tls) => {
-                    let (acceptor, within) = (tls.acceptor(), self.call_limits.handshake_time);
+                    let (acceptor, within) = (tls.acceptor(), self.serving.call_limits.handshake_time);
                     self.take(Secured { socket, acceptor, within }, peer).await;
                 }
                 None => self.take(socket, peer).await,
@@ -173,7 +158,7 @@ impl Acceptor {
         tokio::task::yield_now().await;
         tokio::select! {
             biased;
-            () = self.tasks.stopping().cancelled() => None,
+            () = self.serving.tasks.stopping().cancelled() => None,
             accepted = accept => Some(accepted),
         }
     }
@@ -189,7 +174,7 @@ impl Acceptor {
             Ok(accepted) => Some(accepted),
             Err(error) if is_of_one_connection(&error) => None,
             Err(error) => {
-                self.warnings.failed.log(|times| {
+                self.serving.warnings.failed.log(|times| {
                     let open = self.admission.existing();
                     tracing::warn!(%error, open, times, "cannot accept connections");
                 });
@@ -203,7 +188,7 @@ impl Acceptor {
     /// Serves a socket, or refuses it with a reason.
     async fn take<H: Handshake>(&self, socket: H, peer: Peer) {
         if !self.admission.room_to_exist().await {
-            self.warnings.refused.log(|times| {
+            self.serving.warnings.refused.log(|times| {
                 tracing::warn!(%peer, times, "refused connections: too many finish their last calls");
             });
             return;
@@ -211,44 +196,34 @@ impl Acceptor {
         match self.admission.admit(peer, Instant::now()) {
             Ok((admitted, evicted)) => {
                 if let Some(evicted) = evicted {
-                    self.warnings.evicted.log(|times| {
+                    self.serving.warnings.evicted.log(|times| {
                         tracing::warn!(peer = %evicted, times, "closed idle connections to make room for new ones");
                     });
                 }
                 let turns = admitted.turns().clone();
-                let lane = Lane::new(self.streams.clone(), turns.clone());
-                let serving = Serving {
-                    services: self.services.clone(),
-                    lane: lane.clone(),
-                    tasks: self.tasks.clone(),
-                    idle_timeout: self.idle_timeout,
-                    trimmer: Arc::clone(&self.trimmer),
-                    rights: Arc::clone(&self.rights),
-                    call_limits: self.call_limits.clone(),
-                    call_memory: Arc::clone(&self.call_memory),
-                    warnings: Arc::clone(&self.warnings),
-                };
+                let lane = Lane::new(self.serving.streams.clone(), turns.clone());
+                let serving = Arc::clone(&self.serving);
                 let connection = async move {
                     let closing = admitted.closing().clone();
-                    match closing.run_until_cancelled(socket.finish(lane)).await {
+                    match closing.run_until_cancelled(socket.finish(lane.clone())).await {
                         Some(Ok((io, who))) => {
-                            connection::serve(io, who, admitted, serving).await;
+                            connection::serve(io, who, admitted, lane, serving).await;
                         }
                         Some(Err(error)) => tracing::debug!(%error, "a handshake failed"),
                         None => tracing::debug!("closed a connection during its handshake"),
                     }
                 };
-                self.tasks.spawn("connection", turns.take(connection));
+                self.serving.tasks.spawn("connection", turns.take(connection));
             }
             Err(refusal) => {
-                self.warnings.refused.log(|times| {
+                self.serving.warnings.refused.log(|times| {
                     tracing::warn!(%peer, reason = %refusal, times, "refused connections");
                 });
                 if let Some(place) = self.refusals.place() {
                     // There are few of them at a time.
-                    let lane = Lane::new(self.streams.clone(), Turns::new(Arc::default()));
-                    let limits = self.call_limits.clone();
-                    self.tasks.spawn("refusal", async move {
+                    let lane = Lane::new(self.serving.streams.clone(), Turns::new(Arc::default()));
+                    let limits = self.serving.call_limits.clone();
+                    self.serving.tasks.spawn("refusal", async move {
                         match socket.finish(lane).await {
                             Ok((io, _)) => refusal::tell(io, refusal, &limits, place).await,
                             Err(error) => tracing::debug!(%error, "a handshake failed"),

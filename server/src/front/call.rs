@@ -18,14 +18,14 @@ use tower::Service as _;
 
 use super::admission::Admitted;
 use super::body::{CallBody, Held};
-use super::call_limits::CallLimits;
-use super::call_memory::{CallMemory, Charge};
+use super::call_memory::Charge;
+use super::connection::Serving;
 use super::lane::Lane;
 use super::request_body::RequestBody;
 use super::resets::Resets;
 use crate::auth::{Pace, Who, hosts_of_command};
 use crate::rpc::{ConnectionId, KeptBytes, status};
-use kprobed_control::auth::{Caller, Operation, Rights, Share};
+use kprobed_control::auth::{Caller, Operation, Share};
 use kprobed_control::error::{Error, Reason};
 
 /// The header of a request that may have an id, and of the answer, which has one.
@@ -51,17 +51,14 @@ impl Services {
     }
 }
 
-/// The services, for one connection.
+/// The calls of one connection.
 #[derive(Clone, Debug)]
 pub(super) struct Calls {
-    pub(super) services: Services,
+    pub(super) serving: Arc<Serving>,
     pub(super) admitted: Arc<Admitted>,
     pub(super) lane: Lane,
     pub(super) connection: ConnectionId,
     pub(super) who: Arc<Who>,
-    pub(super) rights: Arc<Rights>,
-    pub(super) limits: CallLimits,
-    pub(super) memory: Arc<CallMemory>,
     pub(super) resets: Arc<Resets>,
     /// The place of the connection among those of its principal, since its first call.
     pub(super) place: Arc<OnceCell<Share>>,
@@ -86,35 +83,35 @@ impl Calls {
         })?;
         let principal = self.who.principal().await.map_err(Error::internal)?;
         let caller = Caller::new(Arc::clone(principal), method, operation);
-        self.rights.require(&caller, None)?;
+        self.serving.rights.require(&caller, None)?;
         self.count(&caller, method).await?;
         if method.scope != Scope::Everybody {
             let hosts = hosts_of_command(headers);
-            self.rights.command_for(&caller, hosts)?;
+            self.serving.rights.command_for(&caller, hosts)?;
         }
         Ok(Some(caller))
     }
 
     /// Counts the connection, with its first call, and the check that a call is.
     async fn count(&self, caller: &Caller, method: &Method) -> Result<(), Error> {
-        let take = async || self.rights.take(caller, Limit::Connections, 1);
+        let take = async || self.serving.rights.take(caller, Limit::Connections, 1);
         self.place.get_or_try_init(take).await?;
-        if method.is_a_check() { self.rights.check(caller) } else { Ok(()) }
+        if method.is_a_check() { self.serving.rights.check(caller) } else { Ok(()) }
     }
 
     /// The places of a stream.
     fn stream(&self, caller: &Caller) -> Result<(Share, OwnedSemaphorePermit), Error> {
-        Ok((self.rights.take(caller, Limit::Streams, 1)?, self.limits.stream()?))
+        Ok((self.serving.rights.take(caller, Limit::Streams, 1)?, self.serving.call_limits.stream()?))
     }
 
     /// The answer of the service, if the caller may have one, and what it holds.
     async fn answer(
-        mut self,
+        self,
         mut request: Request<Incoming>,
         operation: Operation,
     ) -> Result<(Response<Body>, Held), Status> {
-        if let Some(bytes) = self.limits.too_long(request.headers()) {
-            let most = self.limits.header_bytes;
+        if let Some(bytes) = self.serving.call_limits.too_long(request.headers()) {
+            let most = self.serving.call_limits.header_bytes;
             let message = format!(
                 "the headers of the call have {bytes} bytes, and can have {most} (`listen.max_header_kib`)"
             );
@@ -130,14 +127,15 @@ impl Calls {
                 held.stream = Some(self.stream(&caller).map_err(status::of)?);
             }
             if form == Form::Requests {
-                request.extensions_mut().insert(Pace::new(&self.rights, &caller));
+                request.extensions_mut().insert(Pace::new(&self.serving.rights, &caller));
             }
             request.extensions_mut().insert(caller);
         } else if form != Form::Unary {
-            held.health = Some(self.memory.health_stream(self.admitted.peer()).map_err(status::of)?);
+            held.health =
+                Some(self.serving.call_memory.health_stream(self.admitted.peer()).map_err(status::of)?);
         }
         if form == Form::Answers {
-            let kept = self.memory.charge(self.admitted.peer());
+            let kept = self.serving.call_memory.charge(self.admitted.peer());
             request.extensions_mut().insert(KeptBytes::new(move |bytes| Ok(kept.set(bytes)?)));
         }
         request.extensions_mut().insert(self.connection);
@@ -149,22 +147,23 @@ impl Calls {
         // as if it were complete.
         tokio::task::yield_now().await;
         // Refused before anything is done for the call, if there is no room for its answer.
-        let answer = Arc::new(self.memory.charge(self.admitted.peer()));
+        let answer = Arc::new(self.serving.call_memory.charge(self.admitted.peer()));
         answer.set(LEAST_ANSWER_BYTES).map_err(|full| status::of(full.into()))?;
-        let charge = Arc::new(self.memory.charge(self.admitted.peer()));
-        let within = (form != Form::Requests).then_some(self.limits.request_time);
-        let request = request
-            .map(|body| RequestBody::new(body, self.limits.message_bytes, Arc::clone(&charge), within));
+        let charge = Arc::new(self.serving.call_memory.charge(self.admitted.peer()));
+        let within = (form != Form::Requests).then_some(self.serving.call_limits.request_time);
+        let request = request.map(|body| {
+            RequestBody::new(body, self.serving.call_limits.message_bytes, Arc::clone(&charge), within)
+        });
         let (request, making) = if form == Form::Unary && is_large(request.uri().path()) {
             let (parts, body) = request.into_parts();
             // All of the request is here first: a client that is slow to send it keeps no place.
             let whole = Full::new(body.collect().await?.to_bytes()).map_err(|never| match never {});
-            let making = self.memory.making(self.admitted.peer()).await;
+            let making = self.serving.call_memory.making(self.admitted.peer()).await;
             (Request::from_parts(parts, Body::new(whole)), Some(making))
         } else {
             (request.map(Body::new), None)
         };
-        let response = match self.services.0.call(request).await {
+        let response = match self.serving.services.0.clone().call(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         };

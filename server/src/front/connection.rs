@@ -11,6 +11,7 @@ use hyper::server::conn::http2;
 use hyper_util::rt::TokioIo;
 use kprobed_rights::Roles;
 use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
@@ -47,10 +48,8 @@ struct Served<I> {
     connection: Pin<Box<Http2<I>>>,
     admitted: Arc<Admitted>,
     lane: Lane,
-    stopping: CancellationToken,
-    idle_timeout: Duration,
+    serving: Arc<Serving>,
     resets: Arc<Resets>,
-    warnings: Arc<Warnings>,
     /// It was asked to leave, and is cut then unless it has calls.
     leaves_by: Option<Instant>,
     /// The daemon stops: its shutdown closes what is left.
@@ -104,17 +103,19 @@ impl Standing {
     }
 }
 
-/// What connections are served with.
+/// What all connections are served with.
+#[derive(Debug)]
 pub(super) struct Serving {
     pub(super) services: Services,
-    pub(super) lane: Lane,
+    /// Where streams run.
+    pub(super) streams: Handle,
     pub(super) tasks: Tasks,
     pub(super) idle_timeout: Duration,
     pub(super) trimmer: Arc<Trimmer>,
     pub(super) rights: Arc<Rights>,
     pub(super) call_limits: CallLimits,
     pub(super) call_memory: Arc<CallMemory>,
-    pub(super) warnings: Arc<Warnings>,
+    pub(super) warnings: Warnings,
 }
 
 /// Whether a client has, as far as HTTP/2 is concerned. One that just vanishes has not.
@@ -167,28 +168,22 @@ where
 }
 
 /// Serves a connection to its end, on its lane.
-pub(super) async fn serve<I>(io: I, who: Who, admitted: Admitted, serving: Serving)
+pub(super) async fn serve<I>(io: I, who: Who, admitted: Admitted, lane: Lane, serving: Arc<Serving>)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let Some(io) = greeted(io, &admitted, &serving).await else { return };
-    let Serving { services, lane, tasks, idle_timeout, trimmer, rights, call_limits, call_memory, warnings } =
-        serving;
     let admitted = Arc::new(admitted);
     let connection = ConnectionId(CONNECTIONS.fetch_add(1, Ordering::Relaxed) + 1);
-    let standing = Standing::new(who, &rights);
-    let who = Arc::clone(&standing.who);
-    let http2 = call_limits.http2(lane.clone());
+    let rights = Standing::new(who, &serving.rights);
+    let http2 = serving.call_limits.http2(lane.clone());
     let resets = Arc::<Resets>::default();
     let calls = Calls {
-        services,
+        serving: Arc::clone(&serving),
         admitted: Arc::clone(&admitted),
         lane: lane.clone(),
         connection,
-        who,
-        rights,
-        limits: call_limits,
-        memory: call_memory,
+        who: Arc::clone(&rights.who),
         resets: Arc::clone(&resets),
         place: Arc::default(),
     };
@@ -196,17 +191,16 @@ where
         connection: Box::pin(http2.serve_connection(TokioIo::new(io), calls)),
         admitted,
         lane: lane.clone(),
-        stopping: tasks.stopping().clone(),
-        idle_timeout,
+        serving: Arc::clone(&serving),
         resets,
-        warnings,
         leaves_by: None,
         is_stopping: false,
-        rights: standing,
+        rights,
     };
+    let trimmer = Arc::clone(&serving.trimmer);
     match served.run(true).await {
         None => trimmer.closed(1),
-        Some(served) => tasks.spawn_on(lane.streams(), "streams", async move {
+        Some(served) => serving.tasks.spawn_on(lane.streams(), "streams", async move {
             served.lane.moved();
             served.run(false).await;
             trimmer.closed(Trimmer::STREAM);
@@ -222,14 +216,14 @@ where
     async fn run(mut self, may_move: bool) -> Option<Self> {
         loop {
             let look_at = self.leaves_by.unwrap_or_else(|| {
-                self.admitted.idle_since().unwrap_or_else(Instant::now) + self.idle_timeout
+                self.admitted.idle_since().unwrap_or_else(Instant::now) + self.serving.idle_timeout
             });
             tokio::select! {
                 outcome = self.connection.as_mut() => {
                     if let Err(error) = outcome {
                         tracing::debug!(%error, "a connection ended");
                         if has_broken_rules(&error) {
-                            hold(&self.admitted, &self.stopping).await;
+                            hold(&self.admitted, self.serving.tasks.stopping()).await;
                         }
                     }
                     return None;
@@ -241,14 +235,14 @@ where
                 }
                 () = self.resets.flooded().cancelled() => {
                     let peer = self.admitted.peer();
-                    self.warnings.flooded.log(|times| {
+                    self.serving.warnings.flooded.log(|times| {
                         let most = resets::MOST;
                         tracing::warn!(%peer, most, times, "closed connections that took too many calls back");
                     });
                     return None;
                 }
                 () = self.lane.changed(), if may_move => return Some(self),
-                () = self.stopping.cancelled(), if !self.is_stopping => {
+                () = self.serving.tasks.stopping().cancelled(), if !self.is_stopping => {
                     self.is_stopping = true;
                     self.connection.as_mut().graceful_shutdown();
                 }
@@ -263,7 +257,7 @@ where
                         }
                         // A call slipped in, and is finished.
                         self.leaves_by = Some(Instant::now() + CLOSING);
-                    } else if idle_since.is_some_and(|since| since.elapsed() >= self.idle_timeout) {
+                    } else if idle_since.is_some_and(|since| since.elapsed() >= self.serving.idle_timeout) {
                         tracing::debug!("closing an idle connection");
                         self.ask_to_leave();
                     }

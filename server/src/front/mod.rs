@@ -41,11 +41,12 @@ use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Handle;
 use tonic::service::Routes;
 
-use self::accept::Acceptor;
+use self::accept::{Acceptor, Warnings};
 use self::admission::{Admission, Limits};
 use self::call::Services;
 use self::call_limits::CallLimits;
 use self::call_memory::CallMemory;
+use self::connection::Serving;
 use self::malloc_trim::Trimmer;
 use self::memory_bound::MemoryBound;
 use crate::auth::LiveTls;
@@ -119,16 +120,18 @@ pub fn serve(
     let trimmer = Arc::<Trimmer>::default();
     let acceptor = Arc::new(Acceptor {
         admission: Arc::new(Admission::new(limits)),
-        services: Services::new(services),
-        call_limits: CallLimits::new(listen),
-        call_memory: Arc::new(CallMemory::new(listen.call_memory_mib << 20)),
-        streams: streams.clone(),
-        tasks: tasks.clone(),
-        idle_timeout: listen.idle_timeout(),
-        trimmer: Arc::clone(&trimmer),
+        serving: Arc::new(Serving {
+            services: Services::new(services),
+            streams: streams.clone(),
+            tasks: tasks.clone(),
+            idle_timeout: listen.idle_timeout(),
+            trimmer: Arc::clone(&trimmer),
+            rights,
+            call_limits: CallLimits::new(listen),
+            call_memory: Arc::new(CallMemory::new(listen.call_memory_mib << 20)),
+            warnings: Warnings::default(),
+        }),
         refusals: refusal::Refusals::default(),
-        warnings: Arc::default(),
-        rights,
         procfs,
     });
     let stopping = tasks.stopping().clone();
