@@ -19,8 +19,7 @@ pub(crate) const SOCKET_SUFFIX: &str = ".new";
 /// The socket.
 pub(super) fn socket(listen: &Listen) -> Option<Problem> {
     let path = &listen.unix;
-    let problem =
-        |why: &str, hint: &str| Some(Problem::value("listen.unix", path.display(), why, hint.to_owned()));
+    let problem = |why: &str, hint: &str| Some(Problem::value("listen.unix", path.display(), why, hint));
     if let Some(why) = not_absolute(path) {
         return problem(why, "use an absolute path, for example `/run/kprobed/kprobed.sock`");
     }
@@ -43,8 +42,7 @@ pub(super) fn socket(listen: &Listen) -> Option<Problem> {
 /// The directory of the state.
 pub(super) fn state(state: &State) -> Option<Problem> {
     let path = &state.directory;
-    let problem =
-        |why: &str, hint: &str| Some(Problem::value("state.directory", path.display(), why, hint.to_owned()));
+    let problem = |why: &str, hint: &str| Some(Problem::value("state.directory", path.display(), why, hint));
     if let Some(why) = not_absolute(path) {
         return problem(why, "use an absolute path, for example `/var/lib/kprobed`");
     }
@@ -57,7 +55,7 @@ pub(super) fn procfs(tracing: &Tracing) -> Option<Problem> {
     let path = &tracing.procfs;
     let problem = |why: &str| {
         let hint = "use the path on which the procfs of the host is mounted, mostly `/proc`";
-        Some(Problem::value("tracing.procfs", path.display(), why, hint.to_owned()))
+        Some(Problem::value("tracing.procfs", path.display(), why, hint))
     };
     match not_absolute(path) {
         Some(why) => problem(why),
@@ -71,9 +69,8 @@ pub(super) fn spool(spool: &Spool, state: &State) -> Option<Problem> {
     if !spool.enabled {
         return None;
     }
-    let problem = |why: &str, hint: &str| {
-        Some(Problem::value("spool.directory", spool.directory.display(), why, hint.to_owned()))
-    };
+    let problem =
+        |why: &str, hint: &str| Some(Problem::value("spool.directory", spool.directory.display(), why, hint));
     let (path, state) = (plain(&state.directory.join(&spool.directory)), plain(&state.directory));
     if state.starts_with(&path) {
         let why = if path == state {
@@ -90,9 +87,8 @@ pub(super) fn spool(spool: &Spool, state: &State) -> Option<Problem> {
 /// The directory of declarations. Whether it exists is not asked: it may come later.
 pub(super) fn declarations(declared: &Declared, state: &State) -> Option<Problem> {
     let path = &declared.directory;
-    let problem = |why: &str, hint: &str| {
-        Some(Problem::value("declarations.directory", path.display(), why, hint.to_owned()))
-    };
+    let problem =
+        |why: &str, hint: &str| Some(Problem::value("declarations.directory", path.display(), why, hint));
     if path.as_os_str().is_empty() || path.as_os_str().as_bytes().contains(&0) {
         return problem("it is not a path", "use `probes.d`, or an absolute path; it need not exist");
     }
@@ -107,7 +103,7 @@ pub(super) fn declarations(declared: &Declared, state: &State) -> Option<Problem
 pub(super) fn labels_file(host: &Host) -> Option<Problem> {
     let path = host.labels_file.as_ref()?;
     if let Some(why) = not_absolute(path) {
-        let hint = "use for example `/etc/podinfo/labels`, or leave the setting out".to_owned();
+        let hint = "use for example `/etc/podinfo/labels`, or leave the setting out";
         return Some(Problem::value("host.labels_file", path.display(), why, hint));
     }
     let why = read_labels(path).err()?;

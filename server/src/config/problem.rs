@@ -42,20 +42,19 @@ impl Problem {
         setting: &str,
         value: impl fmt::Display,
         why: impl fmt::Display,
-        hint: String,
+        hint: impl Into<String>,
     ) -> Self {
-        let message = format!("`{setting}` cannot be `{value}`: {why}");
-        Self { severity: Severity::Error, setting: setting.to_owned(), message, hint, place: None }
+        Self::error(setting, format!("`{setting}` cannot be `{value}`: {why}"), hint)
     }
 
     /// Something that is wrong with more than one value.
-    pub(super) fn error(setting: &str, message: String, hint: &str) -> Self {
+    pub(super) fn error(setting: &str, message: impl Into<String>, hint: impl Into<String>) -> Self {
         Self { severity: Severity::Error, ..Self::warning(setting, message, hint) }
     }
 
     /// Something that the daemon can live with.
-    pub(super) fn warning(setting: &str, message: String, hint: &str) -> Self {
-        let (setting, hint) = (setting.to_owned(), hint.to_owned());
+    pub(super) fn warning(setting: &str, message: impl Into<String>, hint: impl Into<String>) -> Self {
+        let (setting, message, hint) = (setting.to_owned(), message.into(), hint.into());
         Self { severity: Severity::Warning, setting, message, hint, place: None }
     }
 }

@@ -24,7 +24,7 @@ pub(super) fn problems(config: &Config, host: HostSize) -> Vec<Problem> {
     found.extend(export::problems(config));
     if let Some(why) = level::problem(&config.log.level) {
         let hint = "use `error`, `warn`, `info`, `debug`, `trace`, or a filter as `RUST_LOG` takes it";
-        found.push(Problem::value("log.level", &config.log.level, why, hint.to_owned()));
+        found.push(Problem::value("log.level", &config.log.level, why, hint));
     }
     found
 }
@@ -37,7 +37,7 @@ fn listen(config: &Config) -> Vec<Problem> {
             "listen.tcp",
             address,
             "it is open to the network, and every client that connects can read all memory of the kernel",
-            "use a loopback address such as `127.0.0.1:7443`, or add `[listen.tls]`".to_owned(),
+            "use a loopback address such as `127.0.0.1:7443`, or add `[listen.tls]`",
         )),
         (Some(_), _) if config.role.is_none() => found.push(Problem::warning(
             "listen.tcp",
@@ -48,7 +48,7 @@ fn listen(config: &Config) -> Vec<Problem> {
         )),
         (None, Some(_)) => found.push(Problem::warning(
             "listen.tls",
-            "`listen.tls` is not used: the daemon does not listen on TCP".to_owned(),
+            "`listen.tls` is not used: the daemon does not listen on TCP",
             "set `listen.tcp`",
         )),
         _ => {}
@@ -56,7 +56,7 @@ fn listen(config: &Config) -> Vec<Problem> {
     found.extend(listen.tls.iter().flat_map(|files| tls::problems(&tls::LISTEN, files)));
     if listen.group.is_empty() {
         let hint = "use the name of a group, for example `kprobed`";
-        found.push(Problem::value("listen.group", "", "it is empty", hint.to_owned()));
+        found.push(Problem::value("listen.group", "", "it is empty", hint));
     } else if matches!(Group::from_name(&listen.group), Ok(None)) {
         found.push(Problem::warning(
             "listen.group",
@@ -83,7 +83,7 @@ fn tracing(config: &Config, host: HostSize) -> Vec<Problem> {
     };
     found.extend(wrong_instance.map(|why| {
         let shown = &instance[..instance.floor_char_boundary(60)];
-        Problem::value("tracing.instance", shown, why, hint.to_owned())
+        Problem::value("tracing.instance", shown, why, hint)
     }));
     found.extend(at_least("tracing.buffer_kib", tracing.buffer_kib, 16));
     let (cpus, memory_mib) = (host.cpus, host.memory_kib / 1024);
@@ -182,7 +182,7 @@ fn at_least(setting: &str, value: u64, least: u64) -> Option<Problem> {
     (value < least).then(too_small)
 }
 
-fn within(setting: &str, value: u64, range: RangeInclusive<u64>) -> Option<Problem> {
+pub(super) fn within(setting: &str, value: u64, range: RangeInclusive<u64>) -> Option<Problem> {
     let (least, most) = (*range.start(), *range.end());
     if range.contains(&value) {
         return None;

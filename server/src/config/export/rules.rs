@@ -5,6 +5,7 @@ use std::fs;
 use tonic::metadata::{AsciiMetadataKey as MetadataKey, AsciiMetadataValue as MetadataValue};
 
 use super::super::problem::Problem;
+use super::super::rules::within;
 use super::super::tls;
 use super::{
     ClientTls, HAS_NATS, JsonLinesTarget, Nats, NatsServer, NetworkAddress, OtlpEndpoint, Selecting,
@@ -29,20 +30,20 @@ fn jsonl(config: &Config) -> Vec<Problem> {
             "export.jsonl.path",
             &jsonl.path,
             error,
-            "use for example `/var/log/kprobed/events.jsonl`, `unix:/run/logs.sock` or `-`".to_owned(),
+            "use for example `/var/log/kprobed/events.jsonl`, `unix:/run/logs.sock` or `-`",
         )),
         Ok(JsonLinesTarget::File(path)) => {
             let is_directory = fs::metadata(&path).is_ok_and(|found| found.is_dir());
             if is_directory {
                 let hint = "use the path of a file in it, for example with `events.jsonl` at its end";
                 let why = "there is a directory of that name";
-                found.push(Problem::value("export.jsonl.path", path.display(), why, hint.to_owned()));
+                found.push(Problem::value("export.jsonl.path", path.display(), why, hint));
             } else if let Some(directory) = path.parent().filter(|directory| !directory.is_dir()) {
                 let directory = directory.display();
                 found.push(Problem::warning(
                     "export.jsonl.path",
                     format!("`export.jsonl.path` is `{}`, and `{directory}` is not a directory", path.display()),
-                    &format!(
+                    format!(
                         "`mkdir -m 0750 {directory}`; the unit makes `/var/log/kprobed`, when the daemon is started"
                     ),
                 ));
@@ -50,7 +51,7 @@ fn jsonl(config: &Config) -> Vec<Problem> {
         }
         Ok(JsonLinesTarget::Unix(_) | JsonLinesTarget::Stdout) => {}
     }
-    found.extend(within("export.jsonl.sync_interval_ms", jsonl.sync_interval_ms, 3_600_000));
+    found.extend(within("export.jsonl.sync_interval_ms", jsonl.sync_interval_ms, 0..=3_600_000));
     found
 }
 
@@ -72,7 +73,7 @@ fn prometheus(config: &Config) -> Vec<Problem> {
             "export.prometheus.listen",
             prometheus.listen,
             "that is where clients connect (`listen.tcp`)",
-            "use another port".to_owned(),
+            "use another port",
         ));
     }
     found.extend(prometheus.tls.iter().flat_map(|files| tls::problems(&tls::PROMETHEUS, files)));
@@ -88,12 +89,12 @@ fn otlp(config: &Config) -> Vec<Problem> {
             "export.otlp.endpoint",
             &otlp.endpoint,
             error,
-            "use for example `http://127.0.0.1:4317`, where a collector on this host listens".to_owned(),
+            "use for example `http://127.0.0.1:4317`, where a collector on this host listens",
         )),
         Ok(OtlpEndpoint { is_https: true, .. }) if otlp.tls.is_none() => {
             let why = "`[export.otlp.tls]` is missing, and with it the authority that signs the receiver's certificate";
             let hint = "add `[export.otlp.tls]` with `ca`, such as `/etc/ssl/certs/ca-certificates.crt`";
-            found.push(Problem::value("export.otlp.endpoint", &otlp.endpoint, why, hint.to_owned()));
+            found.push(Problem::value("export.otlp.endpoint", &otlp.endpoint, why, hint));
         }
         Ok(OtlpEndpoint { is_https: false, address }) => {
             if !is_local(&address) {
@@ -106,7 +107,7 @@ fn otlp(config: &Config) -> Vec<Problem> {
             if otlp.tls.is_some() {
                 found.push(Problem::warning(
                     "export.otlp.tls",
-                    "`export.otlp.tls` is not used: `http://` has no TLS".to_owned(),
+                    "`export.otlp.tls` is not used: `http://` has no TLS",
                     "use `https://HOST:PORT` as the endpoint, or leave the section out",
                 ));
             }
@@ -116,26 +117,20 @@ fn otlp(config: &Config) -> Vec<Problem> {
     if !otlp.has_events() && otlp.metrics_interval_s == 0 {
         found.push(Problem::error(
             "export.otlp",
-            "`[export.otlp]` sends nothing: `logs` and `traces` are false, and `metrics_interval_s` is 0"
-                .to_owned(),
+            "`[export.otlp]` sends nothing: `logs` and `traces` are false, and `metrics_interval_s` is 0",
             "switch one of them on, or leave the section out",
         ));
     }
-    found.extend(within("export.otlp.metrics_interval_s", otlp.metrics_interval_s, 86_400));
+    found.extend(within("export.otlp.metrics_interval_s", otlp.metrics_interval_s, 0..=86_400));
     if !(16..=65_536).contains(&otlp.max_request_kib) {
         let hint = "use 1024: receivers refuse requests beyond 4 MiB unless their own settings allow more";
         let why = "it must be from 16 to 65536";
-        found.push(Problem::value("export.otlp.max_request_kib", otlp.max_request_kib, why, hint.to_owned()));
+        found.push(Problem::value("export.otlp.max_request_kib", otlp.max_request_kib, why, hint));
     }
     found.extend(otlp.headers.iter().filter_map(|(name, value)| header(name, value.reveal())));
     found.extend(otlp.resource.keys().filter(|name| name.trim().is_empty()).map(|name| {
         let why = "an attribute needs a name";
-        Problem::value(
-            "export.otlp.resource",
-            name,
-            why,
-            "name it, such as `deployment.environment.name`".to_owned(),
-        )
+        Problem::value("export.otlp.resource", name, why, "name it, such as `deployment.environment.name`")
     }));
     found.extend(otlp.tls.iter().flat_map(|tls| client_tls("export.otlp.tls", tls)));
     found
@@ -145,8 +140,7 @@ fn nats(config: &Config) -> Vec<Problem> {
     let Some(nats) = &config.export.nats else { return Vec::new() };
     let mut found = history("export.nats", config);
     if !HAS_NATS {
-        let message =
-            "`[export.nats]` cannot be used: this build of the daemon has no NATS exporter".to_owned();
+        let message = "`[export.nats]` cannot be used: this build of the daemon has no NATS exporter";
         let hint =
             "install the package, which has it, build with `--features nats`, or leave the section out";
         found.push(Problem::error("export.nats", message, hint));
@@ -154,29 +148,24 @@ fn nats(config: &Config) -> Vec<Problem> {
     found.extend(selecting("export.nats", nats.selecting()));
     found.extend(nats_servers(nats));
     if let Err(error) = kprobed_event::published::Subjects::new(&nats.subject_prefix) {
-        let hint = "use for example `kprobed` or `site1.kprobed`".to_owned();
+        let hint = "use for example `kprobed` or `site1.kprobed`";
         found.push(Problem::value("export.nats.subject_prefix", &nats.subject_prefix, error, hint));
     }
     let is_plain = |c: char| c.is_ascii_alphanumeric() || c == '-' || c == '_';
     if nats.stream.is_empty() || !nats.stream.chars().all(is_plain) {
         let why = "the name of a stream has letters, digits, `-` and `_`";
-        found.push(Problem::value(
-            "export.nats.stream",
-            &nats.stream,
-            why,
-            "use for example `KPROBED`".to_owned(),
-        ));
+        found.push(Problem::value("export.nats.stream", &nats.stream, why, "use for example `KPROBED`"));
     }
-    found.extend(within("export.nats.heartbeat_ms", nats.heartbeat_ms, 3_600_000));
+    found.extend(within("export.nats.heartbeat_ms", nats.heartbeat_ms, 0..=3_600_000));
     if (1..100).contains(&nats.heartbeat_ms) {
         let why = "the daemon would wake up all the time, and publish as often";
-        let hint = "use 2000, or 0 for none".to_owned();
+        let hint = "use 2000, or 0 for none";
         found.push(Problem::value("export.nats.heartbeat_ms", nats.heartbeat_ms, why, hint));
     }
     for (setting, path) in nats.secrets() {
         if let Err(error) = fs::read(path) {
             let why = format!("it cannot be read: {error}");
-            let hint = "create it, readable for the daemon only, or leave the setting out".to_owned();
+            let hint = "create it, readable for the daemon only, or leave the setting out";
             found.push(Problem::value(&format!("export.nats.{setting}"), path.display(), why, hint));
         }
     }
@@ -188,13 +177,13 @@ fn nats(config: &Config) -> Vec<Problem> {
     if let Some(create) = &nats.create {
         if create.max_mib == 0 || create.max_mib > 1 << 30 {
             let why = "it must be from 1 to 1073741824";
-            let hint = "use for example 1024: the oldest messages go when the stream has so many".to_owned();
+            let hint = "use for example 1024: the oldest messages go when the stream has so many";
             found.push(Problem::value("export.nats.create.max_mib", create.max_mib, why, hint));
         }
-        found.extend(within("export.nats.create.max_age_s", create.max_age_s, 10 * 366 * 86_400));
+        found.extend(within("export.nats.create.max_age_s", create.max_age_s, 0..=10 * 366 * 86_400));
         if !(1..=5).contains(&create.replicas) {
             let why = "it must be from 1 to 5";
-            let hint = "use 1, or 3 in a cluster".to_owned();
+            let hint = "use 1, or 3 in a cluster";
             found.push(Problem::value("export.nats.create.replicas", create.replicas, why, hint));
         }
     }
@@ -209,12 +198,12 @@ fn nats_servers(nats: &Nats) -> Vec<Problem> {
         match server {
             // The part before `@` is a secret, and messages are kept in logs.
             Err((url, _)) if url.contains('@') => {
-                let message = "`export.nats.url` cannot have a user, a password or a token".to_owned();
+                let message = "`export.nats.url` cannot have a user, a password or a token";
                 let hint = "write them into a file, and name it: `credentials_file`, `token_file` or `password_file`";
                 found.push(Problem::error("export.nats.url", message, hint));
             }
             Err((url, error)) => {
-                let hint = "use for example `nats://127.0.0.1:4222`".to_owned();
+                let hint = "use for example `nats://127.0.0.1:4222`";
                 found.push(Problem::value("export.nats.url", url, error, hint));
             }
             Ok(NatsServer { is_tls: true, .. }) => has_tls = true,
@@ -228,12 +217,7 @@ fn nats_servers(nats: &Nats) -> Vec<Problem> {
                 }
                 if nats.tls.is_some() {
                     let why = "`[export.nats.tls]` is there, and `nats://` has no TLS";
-                    found.push(Problem::value(
-                        "export.nats.url",
-                        server,
-                        why,
-                        "use `tls://HOST:PORT`".to_owned(),
-                    ));
+                    found.push(Problem::value("export.nats.url", server, why, "use `tls://HOST:PORT`"));
                 }
             }
         }
@@ -241,12 +225,12 @@ fn nats_servers(nats: &Nats) -> Vec<Problem> {
     if let Some(domain) = nats.tls.as_ref().and_then(|tls| tls.domain.as_ref()) {
         let why = "servers of a cluster are known by the hosts of their addresses";
         let hint = "leave it out, and give the server a certificate with the host (or the IP address) of its address";
-        found.push(Problem::value("export.nats.tls.domain", domain, why, hint.to_owned()));
+        found.push(Problem::value("export.nats.tls.domain", domain, why, hint));
     }
     if has_tls && nats.tls.is_none() {
         let message = "`export.nats.url` cannot have `tls://` without `[export.nats.tls]`: the authority that signs the server's certificate is not known";
         let hint = "add `[export.nats.tls]` with `ca`, such as `/etc/ssl/certs/ca-certificates.crt`";
-        found.push(Problem::error("export.nats.url", message.to_owned(), hint));
+        found.push(Problem::error("export.nats.url", message, hint));
     }
     found
 }
@@ -278,20 +262,14 @@ fn history(section: &str, config: &Config) -> Vec<Problem> {
 }
 
 fn selecting(section: &str, selecting: Selecting<'_>) -> Vec<Problem> {
-    let value = |setting: &str| match setting {
-        "labels" => selecting.labels.to_owned(),
-        _ => selecting.filter.to_owned(),
+    let of = |(setting, why): (&str, String)| {
+        let (value, hint) = match setting {
+            "labels" => (selecting.labels, "use a selector such as `team=storage,tier!=1`"),
+            _ => (selecting.filter, "use a filter as `kprobectl observe --filter` takes it"),
+        };
+        Problem::value(&format!("{section}.{setting}"), value, why, hint)
     };
-    let hint = |setting: &str| match setting {
-        "labels" => "use a selector such as `team=storage,tier!=1`".to_owned(),
-        _ => "use a filter as `kprobectl observe --filter` takes it".to_owned(),
-    };
-    let wrong = selecting.read().err().unwrap_or_default().into_iter();
-    wrong
-        .map(|(setting, why)| {
-            Problem::value(&format!("{section}.{setting}"), value(setting), why, hint(setting))
-        })
-        .collect()
+    selecting.read().err().unwrap_or_default().into_iter().map(of).collect()
 }
 
 fn client_tls(section: &str, files: &ClientTls) -> Vec<Problem> {
@@ -315,9 +293,4 @@ fn in_the_open(setting: &str, value: &str, remedy: &str) -> Problem {
     let why =
         "events would go over the network in the open, and they hold memory of the kernel and of programs";
     Problem::value(setting, value, why, format!("use a loopback address, or {remedy}"))
-}
-
-fn within(setting: &str, value: u64, most: u64) -> Option<Problem> {
-    let why = format!("it must be from 0 to {most}");
-    (value > most).then(|| Problem::value(setting, value, why, format!("use {most}")))
 }
