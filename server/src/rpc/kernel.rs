@@ -6,10 +6,10 @@ use std::sync::Arc;
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::kernel_service_server::KernelService;
-use tonic::{Request, Response, Status};
+use tonic::{Code, Request, Response, Status};
 
 use super::access::{self, caller};
-use super::{hidden, status, types};
+use super::{hidden, status};
 use kprobed_control::auth::Rights;
 use kprobed_control::error::{Error, Reason};
 use kprobed_control::{Probe, Registry, Sight};
@@ -17,8 +17,9 @@ use kprobed_host::kernel::{KernelFacts, nearest_name};
 use kprobed_lang::definition::Place;
 use kprobed_lang::model::Glob;
 use kprobed_verdict::checker::Checker;
-use kprobed_verdict::message::{self, length};
+use kprobed_verdict::message::{self, diagnostic, length};
 use kprobed_verdict::validate::functions::{self, Function, FunctionQuery, Meant};
+use kprobed_verdict::validate::typed::{DescribeError, describe_function, describe_members};
 use kprobed_verdict::validate::{self, JudgedInstruction};
 
 /// The service.
@@ -131,6 +132,31 @@ impl KernelServer {
     }
 }
 
+/// Describes a function, and the structure that a path from it leads to.
+fn describe(
+    request: &v1::DescribeFunctionRequest,
+    facts: &KernelFacts,
+) -> Result<v1::DescribeFunctionResponse, Error> {
+    let v1::DescribeFunctionRequest { function: name, module, path } = request;
+    let module = Some(module.as_str()).filter(|module| !module.is_empty());
+    let failed = |error| {
+        let (code, field, text, found) = match &error {
+            DescribeError::Function(found) => (Code::NotFound, "function", name, found),
+            DescribeError::Path(found) => (Code::InvalidArgument, "path", path, found),
+        };
+        Error::new(Reason { name: found.code.name(), code }, &found.message)
+            .field(field)
+            .diagnostics(text, vec![diagnostic(found)])
+    };
+    let function = describe_function(name, module, facts).map_err(failed)?;
+    let structure = if path.is_empty() {
+        None
+    } else {
+        Some(describe_members(name, module, path, facts).map_err(failed)?)
+    };
+    Ok(v1::DescribeFunctionResponse { function: Some(function), structure })
+}
+
 #[tonic::async_trait]
 impl KernelService for KernelServer {
     async fn describe_function(
@@ -140,7 +166,7 @@ impl KernelService for KernelServer {
         status::answer(async move {
             // Reads types when a client first asks for them, and the symbol table when modules have
             // changed.
-            let describe = || types::describe(request.get_ref(), &*self.facts()?);
+            let describe = || describe(request.get_ref(), &*self.facts()?);
             Ok(Response::new(tokio::task::block_in_place(describe)?))
         })
         .await

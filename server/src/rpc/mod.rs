@@ -29,7 +29,6 @@ mod selected;
 pub(crate) mod spec;
 mod start;
 pub mod status;
-mod types;
 pub(crate) mod verdict;
 mod view;
 mod watch;

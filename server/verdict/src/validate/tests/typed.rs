@@ -217,7 +217,7 @@ fn a_place_at_a_distance_is_known_by_its_function() {
             "write `task_look`: the probe point is its entry"
         );
         let described = describe_function("load_phdrs", None, &kernel.facts).unwrap();
-        assert_eq!((described.same_name, described.others.len()), (2, 0));
+        assert_eq!((described.same_name, described.other_prototypes.len()), (2, 0));
         for (place, told) in [
             ("_stext+104", "load_phdrs+0x0 (_stext+104)"),
             ("_stext+109", "load_phdrs+0x1 (_stext+108)"),
@@ -479,8 +479,8 @@ fn functions_are_described() {
         .parameters
         .iter()
         .map(|parameter| {
-            let (argument, ty) = (parameter.argument.as_deref(), parameter.fetch_type.as_deref());
-            (parameter.name.as_str(), argument.unwrap(), ty.unwrap(), parameter.has_members)
+            let (argument, ty) = (parameter.argument.as_str(), parameter.fetch_type.as_str());
+            (parameter.name.as_str(), argument, ty, parameter.has_members)
         })
         .collect();
     assert_eq!(
@@ -492,12 +492,15 @@ fn functions_are_described() {
             ("last", "$arg4", "x64", true)
         ]
     );
-    assert_eq!(function.result_type.as_deref(), Some("u64"));
+    assert_eq!(function.return_fetch_type, "u64");
     let variadic = describe_function("printk", None, &kernel.facts).unwrap();
-    assert_eq!((variadic.parameters[1].c_type.as_str(), &variadic.parameters[1].argument), ("...", &None));
-    assert_eq!(describe_function("nothing", None, &kernel.facts).unwrap().result_type, None);
+    assert_eq!(
+        (variadic.parameters[1].c_type.as_str(), variadic.parameters[1].argument.as_str()),
+        ("...", "")
+    );
+    assert_eq!(describe_function("nothing", None, &kernel.facts).unwrap().return_fetch_type, "");
     let of_module = describe_function("ext4_open", Some("ext4"), &kernel.facts).unwrap();
-    assert_eq!(of_module.module.as_deref(), Some("ext4"));
+    assert_eq!(of_module.module, "ext4");
     let Err(DescribeError::Function(problem)) = describe_function("vfs_opne", None, &kernel.facts) else {
         panic!()
     };
@@ -509,12 +512,12 @@ fn members_are_described_as_they_are_read() {
     let kernel = kernel(OTHER);
     let describe = |function, path| describe_members(function, None, path, &kernel.facts);
     let structure = describe("task_look", "task").unwrap();
-    assert_eq!((structure.c_type.as_str(), structure.bytes), ("struct task_struct", 1024));
+    assert_eq!((structure.c_type.as_str(), structure.size_bytes), ("struct task_struct", 1024));
     for member in &structure.members {
         let line = kernel.args(&format!("p task_look x={}", member.path));
         assert!(line.ends_with(&format!(":{}", member.fetch_type)), "{line} {member:?}");
     }
-    assert!(structure.members.is_sorted_by_key(|member| member.bit_offset));
+    assert!(structure.members.is_sorted_by_key(|member| (member.offset_bytes, member.bit_offset)));
     let name = describe("vfs_open", "path->dentry->d_name").unwrap();
     let paths: Vec<&str> = name.members.iter().map(|member| member.path.as_str()).collect();
     assert_eq!(
@@ -528,7 +531,7 @@ fn members_are_described_as_they_are_read() {
     );
     assert_eq!(describe("task_look", "$retval").unwrap().members.len(), 10);
     let array = describe("task_look", "task->numbers").unwrap();
-    assert_eq!((array.c_type.as_str(), array.bytes), ("unsigned int [3]", 12));
+    assert_eq!((array.c_type.as_str(), array.size_bytes), ("unsigned int [3]", 12));
     assert_eq!(
         (array.members[0].path.as_str(), array.members[0].fetch_type.as_str()),
         ("task->numbers[0]", "u32")

@@ -1,6 +1,6 @@
 //! Type descriptions of functions and their parameters, for people who write a definition.
 //!
-//! Owns the texts. Never judges a definition.
+//! Owns the texts, in messages of the API. Never judges a definition.
 
 use super::default::{self, Chosen};
 use super::function::{self, Function};
@@ -13,75 +13,7 @@ use kprobed_host::kernel::btf::{Btf, BtfError, Kind, TypeId};
 use kprobed_lang::definition::{
     BtfMember, BtfRoot, Code, Definition, Diagnostic, Features, Fetch, FetchKind, Span, Type, parse,
 };
-
-/// A function.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FunctionDescription {
-    /// Its name.
-    pub name: String,
-    /// Its module; absent for the kernel itself.
-    pub module: Option<String>,
-    /// Its prototype in C.
-    pub prototype: String,
-    /// What it returns, in C.
-    pub result: String,
-    /// The default type of `$retval`; absent if it returns nothing.
-    pub result_type: Option<String>,
-    /// Its parameters, in order.
-    pub parameters: Vec<DescribedParameter>,
-    /// Prototypes of other functions of the same name.
-    pub others: Vec<String>,
-    /// How many functions of its module, or of the kernel itself, have its name.
-    pub same_name: usize,
-}
-
-/// A parameter.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DescribedParameter {
-    /// Its name; empty for `...`.
-    pub name: String,
-    /// Its type in C; `...` for those.
-    pub c_type: String,
-    /// The fetcharg that reads it, such as `$arg1`; absent if no probe can read it.
-    pub argument: Option<String>,
-    /// Its default type; absent if no probe can read it.
-    pub fetch_type: Option<String>,
-    /// Whether its type has members, or points to a type with members.
-    pub has_members: bool,
-}
-
-/// The members of a structure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MembersDescription {
-    /// The structure, in C.
-    pub c_type: String,
-    /// Its size.
-    pub bytes: u64,
-    /// Its members in the order of their offsets, including those of anonymous structures and
-    /// unions in it.
-    pub members: Vec<DescribedMember>,
-}
-
-/// A member of a structure.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DescribedMember {
-    /// Its name.
-    pub name: String,
-    /// The path to write.
-    pub path: String,
-    /// Its type in C.
-    pub c_type: String,
-    /// Distance from the beginning of the structure, in bits.
-    pub bit_offset: u64,
-    /// Bits of a bit-field; absent for other members.
-    pub bits: Option<u8>,
-    /// Its size in bytes, with all elements of an array; 0 for a bit-field and for `[]`.
-    pub bytes: u64,
-    /// Its default type.
-    pub fetch_type: String,
-    /// Whether its type has members, or points to a type with members.
-    pub has_members: bool,
-}
+use kprobed_proto::v1;
 
 /// Why something cannot be described.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
@@ -102,7 +34,7 @@ pub fn describe_function(
     name: &str,
     module: Option<&str>,
     facts: &KernelFacts,
-) -> Result<FunctionDescription, DescribeError> {
+) -> Result<v1::FunctionDescription, DescribeError> {
     let function = find(name, module, facts)?;
     described(&function, facts)
         .map_err(|error| DescribeError::Function(problems::broken(Span::new(0, name.len()), &error)))
@@ -118,7 +50,7 @@ pub fn describe_members(
     module: Option<&str>,
     path: &str,
     facts: &KernelFacts,
-) -> Result<MembersDescription, DescribeError> {
+) -> Result<v1::StructureDescription, DescribeError> {
     let function = find(name, module, facts)?;
     members_of(&function, path, facts).map_err(DescribeError::Path)
 }
@@ -137,12 +69,12 @@ fn find(name: &str, module: Option<&str>, facts: &KernelFacts) -> Result<Functio
     })
 }
 
-fn described(function: &Function, facts: &KernelFacts) -> Result<FunctionDescription, BtfError> {
+fn described(function: &Function, facts: &KernelFacts) -> Result<v1::FunctionDescription, BtfError> {
     let btf = &function.btf;
-    let result_type = if function.result == TypeId::VOID {
-        None
+    let return_fetch_type = if function.result == TypeId::VOID {
+        String::new()
     } else {
-        Some(chosen_text(default::of(btf, function.result, false)?))
+        chosen_text(default::of(btf, function.result, false)?)
     };
     let mut parameters = Vec::with_capacity(function.parameters.len());
     for parameter in &function.parameters {
@@ -152,23 +84,24 @@ fn described(function: &Function, facts: &KernelFacts) -> Result<FunctionDescrip
         };
         let fetch_type = readable.map(|_| default::of(btf, parameter.ty, false)).transpose()?;
         let variadic = parameter.ty == TypeId::VOID;
-        parameters.push(DescribedParameter {
+        parameters.push(v1::ParameterDescription {
             name: parameter.name.clone(),
             c_type: if variadic { "...".to_owned() } else { btf.type_text(parameter.ty)? },
-            argument: readable.map(|first| format!("$arg{first}")),
-            fetch_type: fetch_type.map(chosen_text),
+            argument: readable.map(|first| format!("$arg{first}")).unwrap_or_default(),
+            fetch_type: fetch_type.map(chosen_text).unwrap_or_default(),
             has_members: composite_behind(btf, parameter.ty)?.is_some_and(|(_, pointer)| pointer),
         });
     }
-    Ok(FunctionDescription {
+    let same_name = functions::count(&function.name, function.module.as_deref(), facts);
+    Ok(v1::FunctionDescription {
         name: function.name.clone(),
-        module: function.module.clone(),
+        module: function.module.clone().unwrap_or_default(),
         prototype: function.prototype()?,
-        result: btf.type_text(function.result)?,
-        result_type,
+        return_type: btf.type_text(function.result)?,
+        return_fetch_type,
         parameters,
-        others: function.others.clone(),
-        same_name: functions::count(&function.name, function.module.as_deref(), facts),
+        other_prototypes: function.others.clone(),
+        same_name: u32::try_from(same_name).unwrap_or(u32::MAX),
     })
 }
 
@@ -190,7 +123,7 @@ fn members_of(
     function: &Function,
     text: &str,
     facts: &KernelFacts,
-) -> Result<MembersDescription, Diagnostic> {
+) -> Result<v1::StructureDescription, Diagnostic> {
     let whole = Span::new(0, text.len());
     let broken = |error| problems::broken(whole, &error);
     let btf = &function.btf;
@@ -256,32 +189,34 @@ fn parsed(text: &str) -> Result<(BtfRoot, Vec<BtfMember>), Diagnostic> {
 }
 
 /// The members of the elements of an array, or an element that has none.
-fn of_array(btf: &Btf, id: TypeId, element: TypeId, first: &str) -> Result<MembersDescription, BtfError> {
-    let bytes = btf.size(id)?.unwrap_or(0);
+fn of_array(
+    btf: &Btf,
+    id: TypeId,
+    element: TypeId,
+    first: &str,
+) -> Result<v1::StructureDescription, BtfError> {
     let mut described = match composite_behind(btf, element)? {
         Some((composite, pointer)) => {
             listed(btf, composite, &format!("{first}{}", if pointer { "->" } else { "." }))?
         }
-        None => MembersDescription {
-            c_type: String::new(),
-            bytes,
-            members: vec![DescribedMember {
+        None => v1::StructureDescription {
+            members: vec![v1::MemberDescription {
                 name: "[0]".to_owned(),
                 path: first.to_owned(),
                 c_type: btf.type_text(element)?,
-                bit_offset: 0,
-                bits: None,
-                bytes: btf.size(element)?.unwrap_or(0),
+                size_bytes: btf.size(element)?.unwrap_or(0),
                 fetch_type: chosen_text(default::of(btf, element, true)?),
-                has_members: false,
+                ..Default::default()
             }],
+            ..Default::default()
         },
     };
-    (described.c_type, described.bytes) = (btf.type_text(id)?, bytes);
+    described.c_type = btf.type_text(id)?;
+    described.size_bytes = btf.size(id)?.unwrap_or(0);
     Ok(described)
 }
 
-fn listed(btf: &Btf, id: TypeId, prefix: &str) -> Result<MembersDescription, BtfError> {
+fn listed(btf: &Btf, id: TypeId, prefix: &str) -> Result<v1::StructureDescription, BtfError> {
     let ty = btf.resolved(id)?;
     let Kind::Composite(composite) = ty.kind else {
         return Err(BtfError::WrongKind { id, wanted: "a structure or a union" });
@@ -302,17 +237,19 @@ fn listed(btf: &Btf, id: TypeId, prefix: &str) -> Result<MembersDescription, Btf
                 .unwrap_or_default(),
             None => chosen_text(default::of(btf, member.ty, true)?),
         };
-        let bytes = if member.bits.is_some() { 0 } else { btf.size(member.ty)?.unwrap_or(0) };
-        members.push(DescribedMember {
+        let size_bytes = if member.bits.is_some() { 0 } else { btf.size(member.ty)?.unwrap_or(0) };
+        members.push(v1::MemberDescription {
             name: member.name.to_owned(),
             path: format!("{prefix}{}", member.name),
             c_type: btf.type_text(member.ty)?,
-            bit_offset: at.bit_offset,
-            bits: member.bits,
-            bytes,
+            offset_bytes: at.bit_offset / 8,
+            bit_offset: u32::try_from(at.bit_offset % 8).unwrap_or_default(),
+            bits: member.bits.map(u32::from),
+            size_bytes,
             fetch_type,
             has_members: composite_behind(btf, member.ty)?.is_some(),
         });
     }
-    Ok(MembersDescription { c_type: btf.type_text(id)?, bytes: composite.bytes.into(), members })
+    let size_bytes = composite.bytes.into();
+    Ok(v1::StructureDescription { c_type: btf.type_text(id)?, size_bytes, members })
 }

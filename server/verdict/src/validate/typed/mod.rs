@@ -43,10 +43,7 @@ mod signature;
 pub(crate) mod system_call;
 
 pub use advice::advise;
-pub use describe::{
-    DescribeError, DescribedMember, DescribedParameter, FunctionDescription, MembersDescription,
-    describe_function, describe_members,
-};
+pub use describe::{DescribeError, describe_function, describe_members};
 pub use doubts::doubts;
 pub use function::{has_parameter, kernel_finds_parameters};
 pub use known::{known_function, tells_programs_memory};
