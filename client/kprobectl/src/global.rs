@@ -11,14 +11,22 @@ use std::time::Duration;
 use clap::{Args, ValueEnum};
 use kprobed_client::fleet::Host;
 use kprobed_client::{Client, Target, TargetError};
+use kprobed_lang::model::{LabelError, LabelSelector};
 
-use crate::config::LabelSelector;
 use crate::lines::Lines;
 use crate::quantity::{Limit, time_limit};
 
 /// Checks an address. Whether `HOST:PORT` is TLS depends on the certificates, which are read later.
 fn address(text: &str) -> Result<String, TargetError> {
     text.parse::<Target>().map(|_| text.to_owned())
+}
+
+/// Reads a selector of hosts. An empty one is more likely an empty variable of a script than all hosts.
+fn selector(text: &str) -> Result<LabelSelector, String> {
+    match text.trim() {
+        "" => Err("an empty selector would select all hosts".to_owned()),
+        _ => text.parse().map_err(|error: LabelError| error.to_string()),
+    }
 }
 
 /// Options that every command has.
@@ -39,7 +47,7 @@ pub(crate) struct Global {
     #[arg(long, global = true, value_name = "LIST")]
     pub(crate) hosts: Vec<String>,
     /// Run the command on the hosts whose labels match, as for `list --selector` [default: all of --hosts]
-    #[arg(short = 'L', long, global = true, value_name = "SELECTOR")]
+    #[arg(short = 'L', long, global = true, value_name = "SELECTOR", value_parser = selector)]
     pub(crate) host_selector: Option<LabelSelector>,
     /// Most hosts that are asked at the same time; streams stay open, one for each host [default:
     /// that of the context, or 64]

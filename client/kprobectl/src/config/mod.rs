@@ -5,12 +5,10 @@
 
 mod file;
 mod inventory;
-mod labels;
 mod targets;
 
 pub(crate) use file::{replace, rollout_file, state_file};
 pub(crate) use inventory::NamedHost;
-pub(crate) use labels::LabelSelector;
 pub(crate) use targets::{Targets, place};
 
 use std::collections::BTreeMap;
@@ -138,8 +136,6 @@ pub(crate) enum ConfigError {
     NothingFailed,
     #[error("the context `{context}` has {hosts} hosts, and the command does not say which are meant")]
     SeveralHosts { context: String, hosts: usize },
-    #[error("`{0}` is not a label selector: {1}")]
-    Selector(String, &'static str),
     #[error(transparent)]
     Names(#[from] NamesError),
     #[error(transparent)]
@@ -161,9 +157,6 @@ impl ConfigError {
             }
             Self::SeveralHosts { .. } => {
                 "add `--hosts all`, or name the hosts, as in `--hosts 'web[001-480]'`"
-            }
-            Self::Selector(..) => {
-                "write `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)` or `key notin (a,b)`"
             }
             _ => return None,
         };

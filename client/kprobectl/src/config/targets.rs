@@ -8,9 +8,10 @@ use std::path::{Path, PathBuf};
 
 use kprobed_client::fleet::names;
 use kprobed_client::{Target, TargetError};
+use kprobed_lang::model::LabelSelector;
 
 use super::inventory::{NamedHost, beside};
-use super::{Config, ConfigError, Context, LabelSelector, state_file};
+use super::{Config, ConfigError, Context, state_file};
 
 /// The hosts that a command line selects.
 pub(crate) struct Targets<'a> {
@@ -43,7 +44,10 @@ impl Targets<'_> {
             }
         }
         let mut hosts = chosen.hosts;
-        hosts.retain(|host| self.selector.is_none_or(|selector| selector.matches(&host.labels)));
+        hosts.retain(|host| {
+            let value = |key: &str| host.labels.get(key).map(String::as_str);
+            self.selector.is_none_or(|selector| selector.fits(value))
+        });
         if hosts.is_empty() {
             return Err(ConfigError::NoMatch(terms.join(",")));
         }

@@ -6,80 +6,56 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
+use crate::quantity::Limit;
+
 /// How many hosts are changed when a wave is over, counted from the first one: `1,5%,100%`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(crate) struct Waves(Vec<Reach>);
+pub(crate) struct Waves(Vec<Limit>);
 
-/// A number of hosts.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Reach {
-    Hosts(u64),
-    /// A percentage, rounded up.
-    Percent(u64),
-}
-
-impl Reach {
-    fn of(self, hosts: usize) -> usize {
-        match self {
-            Self::Hosts(count) => usize::try_from(count).unwrap_or(usize::MAX).min(hosts),
-            Self::Percent(percent) => {
-                // At most `hosts`, because a percentage is at most 100.
-                usize::try_from((hosts as u128 * u128::from(percent)).div_ceil(100)).unwrap_or(hosts)
-            }
+/// How many of the hosts a wave reaches: of a percentage, rounded up.
+fn reached(wave: Limit, hosts: usize) -> usize {
+    match wave {
+        Limit::Count(count) => usize::try_from(count).unwrap_or(usize::MAX).min(hosts),
+        // At most `hosts`, because a share is at most all of them.
+        Limit::Share(share) => {
+            usize::try_from((hosts as u128 * u128::from(share)).div_ceil(1_000_000)).unwrap_or(hosts)
         }
     }
 }
 
-impl fmt::Display for Reach {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Hosts(count) => write!(f, "{count}"),
-            Self::Percent(percent) => write!(f, "{percent}%"),
-        }
-    }
-}
-
-impl FromStr for Reach {
-    type Err = String;
-
-    fn from_str(text: &str) -> Result<Self, String> {
-        let digits = text.strip_suffix('%').unwrap_or(text);
-        let number = digits.bytes().all(|byte| byte.is_ascii_digit()).then(|| digits.parse().ok()).flatten();
-        match number.filter(|number| *number > 0) {
-            Some(hosts) if digits.len() == text.len() => Ok(Self::Hosts(hosts)),
-            Some(percent @ 1..=100) => Ok(Self::Percent(percent)),
-            _ => Err(format!(
-                "`{text}` is neither a number of hosts nor a percentage from 1% to 100%: write waves as in `1,5%,100%`"
-            )),
-        }
-    }
+fn wave(text: &str) -> Result<Limit, String> {
+    let is_some = |wave: &Limit| !matches!(wave, Limit::Count(0) | Limit::Share(0));
+    text.parse().ok().filter(is_some).ok_or_else(|| {
+        format!(
+            "`{text}` is neither a number of hosts nor a percentage up to 100%: write waves as in `1,5%,100%`"
+        )
+    })
 }
 
 impl FromStr for Waves {
     type Err = String;
 
     fn from_str(text: &str) -> Result<Self, String> {
-        let reaches = text.split(',').map(|term| term.trim().parse()).collect::<Result<Vec<Reach>, _>>()?;
+        let waves = text.split(',').map(|term| wave(term.trim())).collect::<Result<Vec<_>, _>>()?;
         // A number and a percentage compare only when the hosts are known.
-        let is_behind = |pair: &&[Reach]| match pair {
-            [Reach::Hosts(before), Reach::Hosts(next)] | [Reach::Percent(before), Reach::Percent(next)] => {
-                before >= next
-            }
+        let is_behind = |pair: &&[Limit]| match pair {
+            [Limit::Count(before), Limit::Count(next)] => before >= next,
+            [Limit::Share(before), Limit::Share(next)] => before >= next,
             _ => false,
         };
-        if let Some([before, next]) = reaches.windows(2).find(is_behind) {
+        if let Some([before, next]) = waves.windows(2).find(is_behind) {
             return Err(format!(
                 "the wave `{next}` reaches no further than `{before}`: each wave counts from the first host, as in `1,5%,100%`"
             ));
         }
-        Ok(Self(reaches))
+        Ok(Self(waves))
     }
 }
 
 impl fmt::Display for Waves {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let reaches: Vec<_> = self.0.iter().map(Reach::to_string).collect();
-        f.write_str(&reaches.join(","))
+        let waves: Vec<_> = self.0.iter().map(Limit::to_string).collect();
+        f.write_str(&waves.join(","))
     }
 }
 
@@ -90,8 +66,8 @@ impl Waves {
     /// When hosts are left over after the last wave.
     pub(crate) fn cut(&self, hosts: usize) -> Result<Vec<Range<usize>>, String> {
         let (mut waves, mut begin) = (Vec::new(), 0);
-        for reach in &self.0 {
-            let end = reach.of(hosts);
+        for wave in &self.0 {
+            let end = reached(*wave, hosts);
             if end > begin {
                 waves.push(begin..end);
                 begin = end;
@@ -122,11 +98,12 @@ mod tests {
         assert_eq!(cut("2,50%,100%", 3), [2, 1]);
         assert_eq!(cut("100%", 0), [0_usize; 0]);
         assert_eq!(cut("3,9", 5), [3, 2]);
+        assert_eq!(cut("0.5%,100%", 400), [2, 398]);
     }
 
     #[test]
     fn mistakes_are_named() {
-        for text in ["", "0", "1,,2", "0%", "101%", "1.5%", "-1", "one", "%", "99999999999999999999"] {
+        for text in ["", "0", "1,,2", "0%", "101%", "0.00001%", "-1", "one", "%", "99999999999999999999"] {
             assert!(text.parse::<Waves>().unwrap_err().contains("is neither a number of hosts"), "{text}");
         }
         for (text, problem) in [

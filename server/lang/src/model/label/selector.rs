@@ -42,8 +42,13 @@ enum Wanted {
 impl LabelSelector {
     /// Whether a probe with these labels is selected.
     pub fn matches(&self, labels: &Labels) -> bool {
+        self.fits(|key| labels.get(key))
+    }
+
+    /// Whether something is selected whose labels have these values.
+    pub fn fits<'a>(&self, value: impl Fn(&str) -> Option<&'a str>) -> bool {
         self.requirements.iter().all(|Requirement { key, wanted }| {
-            let value = labels.get(key);
+            let value = value(key);
             match wanted {
                 Wanted::Present => value.is_some(),
                 Wanted::Absent => value.is_none(),
