@@ -1,12 +1,8 @@
 //! `kprobectl check`: the verdict of a kernel on definitions.
 
-use std::time::{Duration, SystemTime};
-
 use clap::{ArgGroup, Args};
-use kprobed_client::api::{
-    CheckedDefinition, CreateProbeRequest, DeleteProbeRequest, HitProfile, Lease, ProbeState, Verdict,
-};
-use kprobed_client::{CheckStream, Client, Error};
+use kprobed_client::api::{CheckedDefinition, Verdict};
+use kprobed_client::{CheckStream, Client};
 use kprobed_lang::definition::Call;
 use kprobed_lines::Definition;
 
@@ -15,7 +11,6 @@ use super::connection::connect;
 use super::definitions::{call, remarks};
 use super::image::{self, Images};
 use super::input::{DefinitionFile, definition};
-use super::observe::NO_EVENT;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::lines::Lines;
@@ -24,11 +19,6 @@ use crate::output::Output;
 const AFTER_HELP: &str = "\
 Exits with 0 if `kprobectl add` would make the probe now, and with 1 if not. The check writes \
 nothing to the kernel.
-
-With --trial the command then makes the probe with a lease of 10 seconds and a filter that no event passes, \
-counts its hits for 100 ms, and deletes it (with -o json in a second object). That needs the right to make \
-and to delete the probe. If the probe costs more than its budget during the trial, the daemon disarms it, and the \
-command reports it.
 
 A short form, such as `openat` or `vfs_*`, is checked as the line or the lines that it becomes, and a note shows them.
 
@@ -81,18 +71,11 @@ Examples:
   kprobectl check -o json p:fork kernel_clone
   kprobectl check --explain 'ip_rcv(x64 skb | int skb[32], NULL, string name+8)'
   kprobectl check --explain 'r:back do_sys_open rv ra # dialect: 2009'
-  kprobectl check --trial 'p:read vfs_read'
   kprobectl check -f probes.txt
   generate-probes | kprobectl check -f - -o json | jq -r 'select(.check.errno != 0).definition'
   kprobectl check 'p:unlink vfs_unlink dir=%si' --hosts all --strict
   kprobectl check --kernel linux-image-6.12.117+deb13-amd64.deb 'p:open do_sys_openat2 how->flags'
   kprobectl check --diff /boot/vmlinuz-6.1.0-48-amd64 new/ -f /etc/kprobed/probes.d --junit report.xml";
-
-/// How long the hits of a trial are counted.
-const TRIAL: Duration = Duration::from_millis(100);
-
-/// When the daemon deletes the probe of a trial by itself.
-const TRIAL_LEASE: Duration = Duration::from_secs(10);
 
 /// Arguments of `check`.
 #[derive(Clone, Debug, Args)]
@@ -110,9 +93,6 @@ pub(crate) struct Arguments {
     /// Also describe the definition in words: the line for the kernel, each argument, the fields of an event
     #[arg(long, conflicts_with_all = ["file", "strict"])]
     explain: bool,
-    /// If it is accepted: make the probe for 100 ms, count its hits, and show its cost
-    #[arg(long, conflicts_with_all = ["file", "strict"])]
-    trial: bool,
     #[command(flatten)]
     images: Images,
 }
@@ -159,19 +139,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     if answer.lines.len() > 1 {
         return several(&client, &arguments, answer.lines, output).await;
     }
-    let has_trial = arguments.trial && answer.verdict() == Verdict::Accepted;
-    if has_trial && answer.schema.is_some() {
-        let message =
-            format!("the kernel does not count the hits of `{}`, an event of the host", answer.name);
-        return Err(Failure::usage(
-            message,
-            Some(format!("`kprobectl trace {} --for 5s` records them", answer.name)),
-        ));
-    }
-    output.check(&definition, &answer, has_trial)?;
-    if has_trial {
-        try_out(&client, definition, output).await?;
-    }
+    output.check(&definition, &answer)?;
     Ok(if answer.verdict() == Verdict::Accepted { Exit::Success } else { Exit::Refused })
 }
 
@@ -182,48 +150,14 @@ async fn several(
     lines: Vec<String>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    if arguments.explain || arguments.trial {
+    if arguments.explain {
         let message = format!("`{}` stands for {} probes", arguments.definition.join(" "), lines.len());
-        let hint = "`--explain` and `--trial` are for one: write one of its lines".to_owned();
+        let hint = "`--explain` is for one: write one of its lines".to_owned();
         return Err(Failure::usage(message, Some(hint)));
     }
     let text = lines.join("\n").into_bytes();
     let checks = client.check_probes(tokio_stream::once(text), output.is_keeping()).await?;
     verdicts(checks, None, output).await
-}
-
-/// Makes the probe without recording anything, counts its hits, and deletes it.
-async fn try_out(client: &Client, definition: String, output: &mut Output) -> Result<(), Failure> {
-    let duration = prost_types::Duration::try_from(TRIAL_LEASE).ok();
-    let request = CreateProbeRequest {
-        definition,
-        enabled: true,
-        filter: NO_EVENT.to_owned(),
-        lease: Some(Lease { duration, ..Lease::default() }),
-        ..CreateProbeRequest::default()
-    };
-    let name = client.create_probe(request).await?.name;
-    let counted = async {
-        let before = client.hits(&name).await?;
-        tokio::time::sleep(TRIAL).await;
-        let after = client.hits(&name).await?;
-        Ok::<_, Error>((before, after, client.get_probe(&name).await?))
-    };
-    let counted = counted.await;
-    client.delete_probe(DeleteProbeRequest { name, ..DeleteProbeRequest::default() }).await?;
-    let (before, after, probe) = counted?;
-    let of = |profiles: &[HitProfile]| {
-        let profile = profiles.first()?;
-        let time = SystemTime::try_from(profile.time?).ok()?;
-        Some((profile.hits.saturating_add(profile.nmissed), time))
-    };
-    let (Some((hits_before, begun)), Some((hits, ended))) = (of(&before), of(&after)) else {
-        return Err(Error::Incomplete("profiles").into());
-    };
-    let counted = (hits.saturating_sub(hits_before), ended.duration_since(begun).unwrap_or_default());
-    let is_tripped = probe.state() == ProbeState::Tripped;
-    let reason = is_tripped.then_some(probe.state_message.as_str());
-    Ok(output.trial(counted, &probe.hit_cost.unwrap_or_default(), reason)?)
 }
 
 async fn run_file(global: &Global, file: &DefinitionFile, output: &mut Output) -> Result<Exit, Failure> {

@@ -98,7 +98,7 @@ fn function(argument: &str, meant: &CheckProbeResponse) -> (String, String) {
 
 /// Shows whether an event of the host can be recorded, and its fields.
 fn event(name: &str, answer: &CheckProbeResponse, output: &mut Output) -> Result<Exit, Failure> {
-    output.check(name, answer, false)?;
+    output.check(name, answer)?;
     Ok(if answer.verdict() == Verdict::Accepted { Exit::Success } else { Exit::Refused })
 }
 

@@ -20,10 +20,10 @@ use crate::output::{ImageVerdict, JunitReport, Output, PlacedDefinition};
 pub(crate) struct Images {
     /// Judge for a kernel that need not run: a Debian package, a directory with one kernel, a `vmlinuz` or a `vmlinux`.
     /// Several are judged one by one, and compared with the first
-    #[arg(long, value_name = "PATH", conflicts_with_all = ["explain", "trial", "strict"])]
+    #[arg(long, value_name = "PATH", conflicts_with_all = ["explain", "strict"])]
     kernel: Vec<PathBuf>,
     /// The same for two kernels: show only the definitions for which they differ
-    #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with_all = ["explain", "trial", "strict"])]
+    #[arg(long, num_args = 2, value_names = ["OLD", "NEW"], conflicts_with_all = ["explain", "strict"])]
     diff: Vec<PathBuf>,
     /// Also write the verdicts of `--kernel` or `--diff` to this file, as JUnit XML
     #[arg(long, value_name = "FILE", requires = "images")]

@@ -22,18 +22,11 @@ fn word(answer: &CheckProbeResponse) -> &'static str {
 }
 
 impl Output {
-    /// Prints a verdict with all that led to it, as the first of several answers if a trial follows.
-    pub(crate) fn check(
-        &mut self,
-        definition: &str,
-        answer: &CheckProbeResponse,
-        has_trial: bool,
-    ) -> io::Result<()> {
+    /// Prints a verdict with all that led to it.
+    pub(crate) fn check(&mut self, definition: &str, answer: &CheckProbeResponse) -> io::Result<()> {
         self.remember(definition, answer);
         if self.is_structured() {
-            let value = json(answer)?;
-            let is_printed = if has_trial { self.structured_stream(&value) } else { self.structured(&value) };
-            return is_printed.map(drop);
+            return self.structured(&json(answer)?).map(drop);
         }
         let text = render(definition, answer, self.style);
         self.text(&text)

@@ -8,7 +8,7 @@ use kprobed_client::api::{HitCost, Probe};
 use kprobed_document::json::json as message;
 use serde_json::{Value, json};
 
-use super::{Cell, Column, Output, Row};
+use super::{Cell, Column, Row};
 
 /// What one hit takes: `500±20 ns`, with `?` if it was not measured on this host.
 pub(super) fn hit(cost: &HitCost) -> String {
@@ -102,37 +102,6 @@ impl Row for ProbeCost {
             value["nmissed"] = nmissed.to_string().into();
         }
         Ok(value)
-    }
-}
-
-impl Output {
-    /// Prints how often a probe was hit in a trial, and what that costs if a hit costs so much.
-    pub(crate) fn trial(
-        &mut self,
-        (hits, time): (u64, Duration),
-        cost: &HitCost,
-        tripped: Option<&str>,
-    ) -> io::Result<()> {
-        let hits_per_second = hits as f64 / time.as_secs_f64().max(1e-9);
-        let ns_per_second = hits_per_second * cost.ns;
-        let value = json!({
-            "hits": hits,
-            "seconds": time.as_secs_f64(),
-            "hits_per_second": hits_per_second,
-            "ns_per_second": ns_per_second,
-            "tripped": tripped,
-        });
-        if self.structured_stream(&value)? {
-            return Ok(());
-        }
-        if let Some(reason) = tripped {
-            return self.line(&format!("the daemon has ended the trial: {reason}"));
-        }
-        self.line(&format!(
-            "{hits_per_second:.0} hits a second: {:.3} ms of processor time a second, {:.2} % of one CPU",
-            ns_per_second / 1e6,
-            ns_per_second / 1e7
-        ))
     }
 }
 

@@ -55,14 +55,14 @@ fn check_a_text_that_stands_for_several_probes() {
     note: `open*` is 2 probes, from `p:open do_sys_openat2` to `p:waiting do_sys_openat2`
     note: `open*` leaves out 2 functions
     ");
-    assert_snapshot!(fake.run(&["check", "open*", "--trial"]), @"
+    assert_snapshot!(fake.run(&["check", "open*", "--explain"]), @"
     exit: 2
     -- stdout
     -- stderr
     note: `open*` is 2 probes, from `p:open do_sys_openat2` to `p:waiting do_sys_openat2`
     note: `open*` leaves out 2 functions
     error: `open*` stands for 2 probes
-    hint: `--explain` and `--trial` are for one: write one of its lines
+    hint: `--explain` is for one: write one of its lines
     ");
 }
 

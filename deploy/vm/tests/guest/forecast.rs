@@ -122,20 +122,19 @@ fn a_forecast_is_what_is_measured(fixture: &Fixture) -> Result<()> {
     guest.restart(&config(0, 0, ""))?;
     ensure!(forecast(&guest, "p:plain __x64_sys_getppid")? == before);
 
-    // Trials see a steady rate, and leave nothing.
+    // Temporary probes see a steady rate, and leave nothing.
     let steady = Command::new("workload").args(["storm", "60000", "--per-second", "5000"]);
     guest.machine.spawn("steady", &steady)?;
     let mut rates = Vec::new();
     // The first ones may come before the loop.
     while rates.len() < 5 {
-        let tried = json(&guest, "check --trial 'p:tried __x64_sys_getppid'")?;
-        let [checked, trial] = tried.as_slice() else { bail!("{tried:?}") };
-        ensure!(checked["verdict"] == "VERDICT_ACCEPTED", "{tried:?}");
-        rates.extend(Some(number(&trial["hits_per_second"])?).filter(|rate| *rate > 0.0));
+        let counted = json(&guest, "hits 'p:tried __x64_sys_getppid' --for 100ms")?;
+        let [counted] = counted.as_slice() else { bail!("{counted:?}") };
+        rates.extend(Some(number(&counted["hits_per_second"])?).filter(|rate| *rate > 0.0));
     }
     guest.machine.signal("steady", Signal::SIGKILL)?;
     rates.sort_by(f64::total_cmp);
-    progress::note(format_args!("{}: trials of 5000 hits a second find {rates:.0?}", fixture.series()));
+    progress::note(format_args!("{}: counts of 5000 hits a second find {rates:.0?}", fixture.series()));
     ensure!(!is_full() || (2500.0..10_000.0).contains(&rates[2]), "{rates:?}");
     let left = guest.shell("cat /sys/kernel/tracing/kprobe_events; ls /sys/kernel/tracing/instances")?;
     ensure!(!left.contains("temporary") && guest.probes()?.is_empty(), "{left}");

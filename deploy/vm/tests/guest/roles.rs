@@ -252,7 +252,7 @@ fn a_role_limits_what_its_principals_hold(fixture: &Fixture) -> Result<()> {
         ensure!(refused.metadata.contains(&(key.to_owned(), value.to_owned())), "{refused:?}");
     }
     // One that lasts for a moment is.
-    let refused = guest.ctl_says("check --trial 'p:x __x64_sys_getppid'")?.all();
+    let refused = guest.ctl_says("hits 'p:x __x64_sys_getppid' --for 100ms")?.all();
     ensure!(refused.contains(" of role `guest`, line "), "{refused}");
     // Who made a probe is durable.
     guest.kill()?;
@@ -274,7 +274,7 @@ fn a_role_limits_what_its_principals_hold(fixture: &Fixture) -> Result<()> {
     guest.ctl("add 'p:fourth __x64_sys_getppid' --lease 60s")?;
     let refused = guest.ctl_says("update fourth --keep")?.all();
     ensure!(refused.contains("a probe without a lease"), "{refused}");
-    guest.ctl("check --trial 'p:x __x64_sys_getppid'")?;
+    guest.ctl("hits 'p:x __x64_sys_getppid' --for 100ms")?;
     let shown = guest.ctl("auth whoami")?;
     let row = shown.lines().find(|line| line.starts_with("probes ")).context("no row")?;
     let cells: Vec<_> = row.split_whitespace().collect();

@@ -149,26 +149,12 @@ pub(super) fn finding(text: &str) -> Diagnostic {
     }
 }
 
-/// The probe of a trial.
-pub(super) const TRIED: &str = "kprobes/tried";
-
-/// Its counts at each look: 2000 hits in 100 ms.
-pub(super) fn tried(looks: usize) -> HitProfile {
-    let looks = u32::try_from(looks).unwrap();
-    let time = prost_types::Timestamp { nanos: 100_000_000 * looks.cast_signed(), ..time(0) };
-    HitProfile { probe: TRIED.to_owned(), time: Some(time), ..profile(0, u64::from(2000 * looks)) }
-}
-
 /// One of the probes that there are.
 pub(super) fn existing(name: &str) -> Result<Probe, Status> {
     match name {
         "open" | "kprobes/open" => Ok(probe("kprobes/open")),
         "kprobes/waiting" => Ok(probe("kprobes/waiting")),
         super::calls::ENTRY | super::calls::EXIT => Ok(super::calls::probe(name)),
-        TRIED => {
-            let hit_cost = Some(HitCost { ns: 500.0, error_ns: 25.0, calibrated: true });
-            Ok(Probe { hit_cost, ..probe(TRIED) })
-        }
         _ => Err(Status::not_found(format!("there is no probe `{name}`"))),
     }
 }
