@@ -62,10 +62,7 @@ impl Bench {
         }
         let mut delivered = Ok(());
         let ran = guest.exec_streaming(&command.args(&self.rest).unlimited(), |stream, bytes| {
-            let written = pass_on(stream, bytes);
-            if delivered.is_ok() {
-                delivered = written;
-            }
+            pass_on(stream, bytes, &mut delivered);
         });
         let status = ran.inspect_err(|_| post_mortem(&guest))?;
         guest.power_off()?;

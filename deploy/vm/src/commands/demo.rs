@@ -104,10 +104,7 @@ fn chapter(machine: &Machine, title: &str, script: &str) -> Result<String> {
         if stream == Stream::Stdout {
             text.extend_from_slice(bytes);
         }
-        let written = super::exec::pass_on(stream, bytes);
-        if shown.is_ok() {
-            shown = written;
-        }
+        super::exec::pass_on(stream, bytes, &mut shown);
     })?;
     shown?;
     ensure!(status.success(), "`{script}` ended with {status:?}");

@@ -51,12 +51,7 @@ impl Exec {
         let stdin = io::stdin();
         let input = (!stdin.is_terminal()).then(|| Input::read(stdin));
         let ran = guest.machine.exec_with_input(&command, input.into_iter().flatten(), |stream, bytes| {
-            // The command continues when its output is no longer read; the first failure is
-            // reported.
-            let written = pass_on(stream, bytes);
-            if delivered.is_ok() {
-                delivered = written;
-            }
+            pass_on(stream, bytes, &mut delivered);
         });
         let code = match ran {
             Ok(Status::Signaled(signal)) => {
@@ -83,13 +78,17 @@ impl Exec {
     }
 }
 
-pub(super) fn pass_on(stream: Stream, bytes: &[u8]) -> io::Result<()> {
-    match stream {
+/// Passes on what a command writes. It continues when its output is no longer read: the first failure is kept.
+pub(super) fn pass_on(stream: Stream, bytes: &[u8], delivered: &mut io::Result<()>) {
+    let written = match stream {
         Stream::Stdout => {
             let mut stdout = io::stdout().lock();
             stdout.write_all(bytes).and_then(|()| stdout.flush())
         }
         Stream::Stderr => io::stderr().lock().write_all(bytes),
+    };
+    if delivered.is_ok() {
+        *delivered = written;
     }
 }
 

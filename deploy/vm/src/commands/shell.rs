@@ -45,10 +45,7 @@ impl Shell {
         let raw = Raw::enter()?;
         let mut shown = Ok(());
         let ran = guest.machine.exec_with_input(&command, typed(), |stream, bytes| {
-            let written = pass_on(stream, bytes);
-            if shown.is_ok() {
-                shown = written;
-            }
+            pass_on(stream, bytes, &mut shown);
         });
         drop(raw);
         let status = ran.inspect_err(|_| post_mortem(&guest.machine))?;
