@@ -85,6 +85,10 @@ const ANSWERS: &[(&str, &[&str])] = &[
     ),
     ("more_statics:2 again", &["p:more_statics_L2 fixture:more_statics+0 again=@again.0+0:u32"]),
     ("narrow small byte truth", &["p:narrow fixture:narrow+0 small=%di:s16 byte=%si:u8 truth=%dx:u8"]),
+    // Of two functions that one line declares, the inner one has the lines of the body. A structure of one member.
+    ("call:2 number", &["p:call_L2 fixture:inner_call+0 number=%di:u64"]),
+    ("call registers", &["p:call fixture:call+0 registers=%di:x64"]),
+    ("inner_call:2 number.value", &["p:inner_call_L2 fixture:inner_call+0 value=%di:u64"]),
     // Places: return, offset, pattern, lines of the source.
     ("entry%return $retval", &["r:entry__return fixture:entry+0 $retval"]),
     ("entry+9", &["p:entry fixture:entry+9"]),

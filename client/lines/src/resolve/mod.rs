@@ -150,7 +150,8 @@ impl Line {
 /// The name that an event gets if none is given.
 fn event_name(target: &Target, place: &Place) -> String {
     let is_part = |c: char| c.is_ascii_alphanumeric() || c == '_';
-    let function: String = place.function.chars().map(|c| if is_part(c) { c } else { '_' }).collect();
+    let name = if let Target::Function { name, .. } = target { name } else { &place.function };
+    let function: String = name.chars().map(|c| if is_part(c) { c } else { '_' }).collect();
     match target {
         Target::Function { within: Within::Return, .. } => format!("{function}__return"),
         Target::Function { within: Within::Entry | Within::Offset(_), .. } => function,

@@ -11,6 +11,9 @@ use crate::value::Value;
 /// Elements of an array that the kernel records, at most (kernel/trace/trace_probe.h: MAX_ARRAY_LEN).
 const ELEMENTS_MAX: u64 = 64;
 
+/// Structures of one member within each other, at most.
+const WRAPPERS_MAX: usize = 8;
+
 /// A value on the way to the wanted one.
 pub(super) struct Object {
     ty: Option<TypeId>,
@@ -232,6 +235,7 @@ impl Scene<'_> {
         };
         let text =
             if object.ty.is_none() { self.shape_text(&object.shape) } else { self.type_text(object.ty) };
+        let object = self.only_member(object)?;
         if wanted.user && !object.is_pointee && !matches!(wanted.ty.as_deref(), Some("string")) {
             return Err(LinesError::new("`@user` is for what is read through a pointer"));
         }
@@ -256,6 +260,19 @@ impl Scene<'_> {
             fetch.ty = Some(accepted(ty, &has, object.bit_width.is_some())?);
         }
         Ok(made(text, found.fetches, found.rule))
+    }
+
+    /// The value that a structure of one member is, such as `kuid_t`; any other object as it is.
+    fn only_member(&self, object: Object) -> Result<Object> {
+        let mut inner = Object { shape: object.shape.clone(), location: object.location.clone(), ..object };
+        for _ in 0..WRAPPERS_MAX {
+            let Type::Composite { members, .. } = &inner.shape else { return Ok(inner) };
+            let [only] = members.as_slice() else { break };
+            let (ty, bit_width) = (only.ty, only.bit_width);
+            let Some(bit_offset) = inner.bit_offset.checked_add(only.bit_offset) else { break };
+            inner = Object { ty, shape: self.shape(ty)?, bit_offset, bit_width, ..inner };
+        }
+        Ok(object)
     }
 
     fn kind(&self, object: &Object) -> Result<Kind> {

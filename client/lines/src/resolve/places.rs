@@ -359,7 +359,7 @@ impl Site<'_> {
                 .hint(format!("the next function of the source begins {last} lines after it")));
             }
             let at = Declaration { file: self.declared.file, line: *line };
-            for address in addresses_of(self.unit, at) {
+            for address in self.own(addresses_of(self.unit, at)) {
                 found.push(self.place(address, at)?);
             }
         }
@@ -377,6 +377,22 @@ impl Site<'_> {
             });
         }
         Ok(found)
+    }
+
+    /// Without the addresses that are only in another function of the same line, if some are in this one: a macro can
+    /// declare several functions, as those of system calls do.
+    fn own(&self, mut addresses: BTreeSet<u64>) -> BTreeSet<u64> {
+        let names = |address: &u64| {
+            let frames = frames(self.unit, *address).into_iter();
+            frames.filter(|frame| frame.declared == self.declared).map(|frame| frame.name).collect::<Vec<_>>()
+        };
+        if addresses.iter().any(|address| names(address).contains(&self.name)) {
+            addresses.retain(|address| {
+                let names = names(address);
+                names.is_empty() || names.contains(&self.name)
+            });
+        }
+        addresses
     }
 
     fn place(&self, address: u64, line: Declaration) -> Result<Place> {
@@ -491,6 +507,12 @@ fn place(
     let is_there = |(name, declared): (&str, Declaration)| {
         frames.iter().any(|frame| frame.name == name && frame.declared == declared)
     };
+    // Of functions that one line declares, the innermost has the lines after it.
+    let function = function.map(|(name, declared)| {
+        let inner = frames.iter().rev().find(|frame| frame.declared == declared);
+        let is_body = line != declared || !is_there((name, declared));
+        inner.filter(|_| is_body).map_or((name, declared), |inner| (inner.name, declared))
+    });
     let (name, declared) = function.unwrap_or(("", line));
     let code = outer.map_or(name, |outer| outer.name.as_str());
     let named = of.symbols().code(address, code)?;
