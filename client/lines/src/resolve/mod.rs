@@ -71,6 +71,11 @@ impl<'a> DebugInfo<'a> {
         self.source.symbols().module()
     }
 
+    /// The names of all functions with code, and of those that are inlined; in no order.
+    pub fn functions(&self) -> Result<Vec<String>> {
+        self.source.function_names()
+    }
+
     /// The places of a target: first those in functions of their own, then those in copies.
     ///
     /// `sources` gives the texts that patterns need.
