@@ -58,9 +58,10 @@ fn measure(info: &DebugInfo<'_>, lines: usize, seed: u64) -> Result<(), Box<dyn 
         }
     }
     let all: usize = outcomes.values().sum();
-    let gone = outcomes.iter().filter(|(outcome, _)| outcome.starts_with(GONE)).map(|(_, count)| count);
-    let there = all - gone.sum::<usize>();
-    let answered = outcomes.get(ANSWERED).copied().unwrap_or(0);
+    let sum = |of: &str| -> usize {
+        outcomes.iter().filter(|(outcome, _)| outcome.starts_with(of)).map(|(_, count)| count).sum()
+    };
+    let (there, answered) = (all - sum(GONE), sum(ANSWERED));
     println!("{asked} lines, {all} variables in scope, {there} of them kept by the compiler there");
     println!("answered: {} of all, {} of those kept", share(answered, all), share(answered, there));
     let mut outcomes: Vec<_> = outcomes.into_iter().collect();
@@ -71,6 +72,7 @@ fn measure(info: &DebugInfo<'_>, lines: usize, seed: u64) -> Result<(), Box<dyn 
     Ok(())
 }
 
+/// What begins the outcome of variables that a probe records.
 const ANSWERED: &str = "answered";
 
 /// What begins the reasons of variables that have no value at a place, whoever asks.
@@ -80,10 +82,8 @@ const GONE: &str = "optimised out";
 fn outcome(variable: &Visible) -> String {
     let error = match &variable.argument {
         Ok(argument) => match argument.objection() {
-            None => return ANSWERED.to_owned(),
-            Some(_) if argument.rule.is_some() => {
-                return "computed: no single argument fetches it".to_owned();
-            }
+            None if argument.rule.is_some() => return format!("{ANSWERED}: computed by the daemon"),
+            None => return format!("{ANSWERED}: one argument fetches it"),
             Some(error) => error,
         },
         Err(error) => error.clone(),

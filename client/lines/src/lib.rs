@@ -14,8 +14,8 @@
 //!   each by a symbol that the kernel cannot mistake for another one, with the other lines that begin there.
 //! - **Variables** ([`Argument`]): what the name means in C at that place, and what fetches its value:
 //!   registers, memory around the frame or a pointer, statics, constants, members, elements, bit-fields. A
-//!   value that no single argument fetches comes as several arguments and a rule that joins them
-//!   ([`Value::compute`]). What is not understood is refused: a value is never guessed. A refusal names the
+//!   value that no single argument fetches comes as several arguments and a rule by which the daemon computes it
+//!   ([`Computed`](kprobed_lang::definition::computed::Computed)). What is not understood is refused: a value is never guessed. A refusal names the
 //!   nearest lines at which the variable lives.
 //! - **Index** ([`write_index`]): the answers of one kernel, by build id, in a tenth of the size of its file.
 //!
@@ -58,5 +58,4 @@ pub use image::{Identity, Image};
 pub use index::write_index;
 pub use origin::Origin;
 pub use resolve::{Argument, DebugInfo, Fetch, Line, Place, SourceLine, Sources, Visible};
-pub use value::{Operator, Value};
 pub use written::Listing;

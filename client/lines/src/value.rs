@@ -2,6 +2,7 @@
 
 use std::cell::Cell;
 
+use kprobed_lang::definition::computed::{Operator, bits};
 use serde::de::Error as _;
 use serde::{Deserialize, Deserializer, Serialize};
 
@@ -24,44 +25,9 @@ pub(crate) fn bounded<'de, D: Deserializer<'de>, T: Deserialize<'de>>(from: D) -
     read
 }
 
-/// An operation on two values of 64 bits. Overflow wraps around.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Operator {
-    /// Sum.
-    Add,
-    /// Difference.
-    Subtract,
-    /// Product.
-    Multiply,
-    /// Quotient of signed numbers.
-    DivideSigned,
-    /// Quotient of unsigned numbers.
-    Divide,
-    /// Remainder of unsigned numbers.
-    Remainder,
-    /// Bits that both have.
-    And,
-    /// Bits that either has.
-    Or,
-    /// Bits that one of both has.
-    Xor,
-    /// The first, shifted left.
-    ShiftLeft,
-    /// The first, shifted right; zeros come in.
-    ShiftRight,
-    /// The first, shifted right; copies of its sign come in.
-    ShiftRightSigned,
-    /// 1 if both are equal, otherwise 0.
-    Equal,
-    /// 1 if the first is less, as signed numbers, otherwise 0.
-    LessSigned,
-    /// 1 if the first is less, as unsigned numbers, otherwise 0.
-    Less,
-}
-
-/// A value of 64 bits: what DWARF says of a variable, and the rule that joins what a probe fetches.
+/// A value of 64 bits: what DWARF says of a variable.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Value {
+pub(crate) enum Value {
     /// A number.
     Constant(u64),
     /// A register, by its number in DWARF for x86-64.
@@ -100,20 +66,6 @@ pub enum Value {
         #[serde(deserialize_with = "bounded")] Box<Self>,
         #[serde(deserialize_with = "bounded")] Box<Self>,
     ),
-    /// What the fetch of this index has read: only in rules.
-    Fetch(usize),
-}
-
-/// The lowest `width` bits.
-const fn mask(width: u8) -> u64 {
-    if width >= 64 { u64::MAX } else { (1 << width) - 1 }
-}
-
-/// Bits of a number.
-const fn bits(value: u64, offset: u8, width: u8, signed: bool) -> u64 {
-    let value = if offset >= 64 { 0 } else { (value >> offset) & mask(width) };
-    let has_sign = signed && width < 64 && width > 0 && value >> (width - 1) & 1 == 1;
-    if has_sign { value | !mask(width) } else { value }
 }
 
 impl Value {
@@ -228,92 +180,6 @@ impl Value {
         };
         change(changed)
     }
-
-    /// A rule in words, over the names of what is fetched.
-    pub(crate) fn text(&self, fetched: &[String]) -> String {
-        match self {
-            Self::Constant(number) => number.cast_signed().to_string(),
-            Self::Fetch(index) => fetched.get(*index).cloned().unwrap_or_default(),
-            Self::Bits { of, offset: 0, width, signed } => {
-                let sign = if *signed { "the signed" } else { "the" };
-                format!("{sign} lowest {width} bits of {}", of.text(fetched))
-            }
-            Self::Bits { of, offset, width, .. } => {
-                format!("{width} bits from bit {offset} of {}", of.text(fetched))
-            }
-            Self::Binary(operator, left, right) => {
-                format!("({} {} {})", left.text(fetched), operator.sign(), right.text(fetched))
-            }
-            Self::Register(_)
-            | Self::FrameAddress
-            | Self::Address(_)
-            | Self::AtEntry(_)
-            | Self::Memory { .. } => "?".to_owned(),
-        }
-    }
-
-    /// The value of a rule, from what the fetches have read: numbers of 64 bits, extended as their types say.
-    /// `None`: a fetch is missing, a divisor is 0, or it is not a rule.
-    pub fn compute(&self, fetched: &[u64]) -> Option<u64> {
-        match self {
-            Self::Constant(number) => Some(*number),
-            Self::Fetch(index) => fetched.get(*index).copied(),
-            Self::Bits { of, offset, width, signed } => {
-                Some(bits(of.compute(fetched)?, *offset, *width, *signed))
-            }
-            Self::Binary(operator, left, right) => {
-                operator.apply(left.compute(fetched)?, right.compute(fetched)?)
-            }
-            Self::Register(_)
-            | Self::FrameAddress
-            | Self::Address(_)
-            | Self::AtEntry(_)
-            | Self::Memory { .. } => None,
-        }
-    }
-}
-
-impl Operator {
-    /// As C writes it.
-    const fn sign(self) -> &'static str {
-        match self {
-            Self::Add => "+",
-            Self::Subtract => "-",
-            Self::Multiply => "*",
-            Self::DivideSigned | Self::Divide => "/",
-            Self::Remainder => "%",
-            Self::And => "&",
-            Self::Or => "|",
-            Self::Xor => "^",
-            Self::ShiftLeft => "<<",
-            Self::ShiftRight | Self::ShiftRightSigned => ">>",
-            Self::Equal => "==",
-            Self::LessSigned | Self::Less => "<",
-        }
-    }
-
-    /// The result. `None`: there is none, as for a divisor of 0.
-    fn apply(self, left: u64, right: u64) -> Option<u64> {
-        let (from, by) = (left as i64, right as i64);
-        let shift = u32::try_from(right).ok();
-        Some(match self {
-            Self::Add => left.wrapping_add(right),
-            Self::Subtract => left.wrapping_sub(right),
-            Self::Multiply => left.wrapping_mul(right),
-            Self::DivideSigned => from.checked_div(by)?.cast_unsigned(),
-            Self::Divide => left.checked_div(right)?,
-            Self::Remainder => left.checked_rem(right)?,
-            Self::And => left & right,
-            Self::Or => left | right,
-            Self::Xor => left ^ right,
-            Self::ShiftLeft => shift.and_then(|by| left.checked_shl(by)).unwrap_or(0),
-            Self::ShiftRight => shift.and_then(|by| left.checked_shr(by)).unwrap_or(0),
-            Self::ShiftRightSigned => (from >> right.min(63)).cast_unsigned(),
-            Self::Equal => u64::from(left == right),
-            Self::LessSigned => u64::from(from < by),
-            Self::Less => u64::from(left < right),
-        })
-    }
 }
 
 #[cfg(test)]
@@ -344,32 +210,5 @@ mod tests {
         assert!(
             matches!(signed.bits(0, 32, false), Value::Bits { of, width: 32, .. } if matches!(*of, Value::Bits { .. }))
         );
-    }
-
-    #[test]
-    fn rules_compute_as_dwarf_does() {
-        let rule = |operator, by: u64| {
-            Value::Binary(operator, Box::new(Value::Fetch(0)), Box::new(Value::Constant(by)))
-        };
-        let minus_six = (-6_i64).cast_unsigned();
-        for (operator, by, expected) in [
-            (Operator::Add, 7, Some(1)),
-            (Operator::Multiply, 2, Some((-12_i64).cast_unsigned())),
-            (Operator::DivideSigned, 2, Some((-3_i64).cast_unsigned())),
-            (Operator::DivideSigned, 0, None),
-            (Operator::Divide, 0, None),
-            (Operator::ShiftRightSigned, 1, Some((-3_i64).cast_unsigned())),
-            (Operator::ShiftRightSigned, 99, Some(u64::MAX)),
-            (Operator::ShiftRight, 63, Some(1)),
-            (Operator::ShiftLeft, 64, Some(0)),
-            (Operator::LessSigned, 0, Some(1)),
-            (Operator::Less, 0, Some(0)),
-        ] {
-            assert_eq!(rule(operator, by).compute(&[minus_six]), expected, "{operator:?} {by}");
-        }
-        let sign = Value::Bits { of: Box::new(Value::Fetch(0)), offset: 0, width: 5, signed: true };
-        assert_eq!(sign.compute(&[0b10011]), Some((-13_i64).cast_unsigned()));
-        assert_eq!(Value::Fetch(1).compute(&[1]), None);
-        assert_eq!(Value::Register(0).compute(&[1]), None);
     }
 }

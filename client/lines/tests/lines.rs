@@ -1,7 +1,7 @@
 //! Known answers: fixtures of GCC, whose sources say what is right and whose instructions say where it is.
 
 use kprobed_lines::{
-    DebugInfo, Definition, Fetch, Identity, Image, LinesError, Listing, Place, Target, write_index,
+    DebugInfo, Definition, Identity, Image, LinesError, Listing, Place, Target, write_index,
 };
 
 const SOURCE: &str = include_str!("fixtures/module.c");
@@ -154,30 +154,41 @@ fn refusals_say_why_and_what_to_do() {
     });
 }
 
-/// The value of the only argument of a definition, from what its fetches have read.
+/// The text of the only argument of a definition, and its value, from what its fetches have read.
 #[cfg(test)]
-fn computed(info: &DebugInfo<'_>, text: &str, fetched: &[u64]) -> (Vec<String>, Option<u64>) {
+fn computed(info: &DebugInfo<'_>, text: &str, fetched: &[u64]) -> (String, Option<u64>) {
     let definition = Definition::parse(text).unwrap();
     let place = &info.places(&definition.target, &|_| None).unwrap()[0];
     let line = info.line(&definition, place, 0).unwrap();
     let argument = &line.arguments[0];
+    assert!(line.text.ends_with(&argument.text()) && line.objection().is_none(), "{}", line.text);
     let rule = argument.rule.as_ref().unwrap_or_else(|| panic!("{text}: {}", line.text));
-    (argument.fetches.iter().map(Fetch::text).collect(), rule.compute(fetched))
+    (argument.text(), rule.value(fetched))
 }
 
 #[test]
 fn values_of_several_fetches_come_with_a_rule() {
     with("module-5.o", |info| {
         let of = |text: &str, fetched: &[u64]| computed(info, text, fetched);
-        assert_eq!(of("computed:6 sum", &[10]), (vec!["sum=%bx:u64".to_owned()], Some(15)));
+        let known = |text: &str, value: u64| (text.to_owned(), Some(value));
+        let sum = "sum__1=%bx:u64 # computed: sum:u64=sum__1,5,+";
+        assert_eq!(of("computed:6 sum", &[10]), known(sum, 15));
         // base * 3, cut to 32 bits.
-        assert_eq!(of("computed:6 low", &[0x8000_0001]), (vec!["low=%bx:u64".to_owned()], Some(0x8000_0003)));
+        let low = "low__1=%bx:u64 # computed: low:u32=low__1,3,*,b32@0";
+        assert_eq!(of("computed:6 low", &[0x8000_0001]), known(low, 0x8000_0003));
         // A bit-field with a sign.
-        let (fetches, value) = of("member request->flags.level", &[0b10011]);
-        assert_eq!(
-            (fetches, value),
-            (vec!["level=+12(%di):b5@4/16".to_owned()], Some((-13_i64).cast_unsigned()))
-        );
+        let level = "level__1=+12(%di):b5@4/16 # computed: level:s8=level__1,s5@0";
+        let value = (-13_i64).cast_unsigned();
+        assert_eq!(of("member request->flags.level", &[0b10011]), known(level, value));
+    });
+}
+
+#[test]
+fn all_variables_have_the_computed_ones() {
+    with("module-5.o", |info| {
+        let line = texts(info, "computed:6 $vars").unwrap().remove(0);
+        assert!(line.contains(" sum__1=%bx:u64 ") && line.contains(" fixed=\\42:u64"), "{line}");
+        assert!(line.contains(" # computed: sum:u64=sum__1,5,+ low:u32=low__1,"), "{line}");
     });
 }
 
@@ -342,24 +353,6 @@ fn a_listing_has_each_line_with_code() {
         assert_eq!(copies.len(), 2, "{copies:?}");
         let error = info.listing(&Listing::parse("member:40-41").unwrap()).unwrap_err();
         assert!(error.message().contains("no line of the range"), "{error}");
-    });
-}
-
-#[test]
-fn what_is_computed_says_what_to_record_instead() {
-    with("module-5.o", |info| {
-        let definition = Definition::parse("computed:6 sum").unwrap();
-        let place = &places(info, "computed:6")[0];
-        let error = info.line(&definition, place, 0).unwrap().objection().unwrap();
-        assert_eq!(error.message(), "`sum` is computed, and no probe does that: (%bx + 5)");
-        assert_eq!(error.hint_text(), Some("record what it is computed from: `sum=%bx:u64`"));
-        // All variables leave it out, and say why.
-        let definition = Definition::parse("computed:6 $vars").unwrap();
-        let line = info.line(&definition, place, 0).unwrap();
-        assert!(line.objection().is_none() && line.text.contains("fixed="), "{}", line.text);
-        let left_out: Vec<_> = line.left_out.iter().map(|visible| visible.name.as_str()).collect();
-        assert!(left_out.contains(&"sum") && left_out.contains(&"low"), "{left_out:?}");
-        assert!(line.left_out.iter().all(|visible| visible.argument.is_err()));
     });
 }
 

@@ -131,7 +131,9 @@ impl Binder<'_> {
         text: &str,
     ) -> Result<(Pattern, bool), FilterError> {
         if kind != Kind::Text {
-            if let Source::Own { is_symbol_name: true, .. } = source {
+            if matches!(source, Source::Own { is_made: true, .. })
+                && *self.notation(source) != Notation::Computed
+            {
                 let field = &term.field;
                 return Err(FilterError::new(
                     FilterCode::ExpectDigit,

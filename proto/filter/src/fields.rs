@@ -6,17 +6,18 @@
 //! the probe's.
 
 use super::ast::OWN;
+use super::notation::Notation;
 use crate::{FieldKind, Schema};
 
 /// Where a value comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// A field of the probe, by its place in the schema, with as many values as its array has. The name of a symbol is
-    /// made by the daemon: the kernel records an address.
+    /// A field of the probe, by its place in the schema, with as many values as its array has. The name of a symbol and a
+    /// computed number are made by the daemon: the kernel records an address, or the parts.
     Own {
         index: usize,
         elements: u32,
-        is_symbol_name: bool,
+        is_made: bool,
     },
     Ip,
     ReturnIp,
@@ -107,12 +108,12 @@ impl Fields<'_> {
         let index = self.own(name)?;
         let field = self.schema.fields.get(index)?;
         let elements = field.array_len.unwrap_or(1);
-        let is_symbol_name = field.kind == FieldKind::SymbolName;
+        let is_made = field.kind == FieldKind::SymbolName || field.notation == Notation::Computed;
         let kind = match field.kind {
             FieldKind::SymbolName if self.with_ours => Kind::Text,
             kind => kind_of(kind, elements),
         };
-        Some((Source::Own { index, elements, is_symbol_name }, kind))
+        Some((Source::Own { index, elements, is_made }, kind))
     }
 
     fn of_all_events(&self, name: &str) -> Option<(Source, Kind)> {

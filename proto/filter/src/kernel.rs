@@ -52,6 +52,19 @@ fn of_term(term: &Term, schema: &Schema) -> Result<Expression, FilterError> {
     else {
         return unchanged();
     };
+    let refused = |why: &str| {
+        let message =
+            format!("the kernel cannot compare `{}` with `{}`: {why}", term.field, term.operator.text());
+        FilterError::new(
+            FilterCode::IllegalFieldOp,
+            term.operator_span,
+            message,
+            "use ==, != or &, or filter with `kprobectl observe --filter`",
+        )
+    };
+    if field.notation == Notation::Computed {
+        return Err(refused("the daemon computes it"));
+    }
     let load = Load { source, bytes, signed, swapped: false, is_lower_half: field.is_lower_half };
     let with = |operator, bits: u64| {
         let operand =
@@ -70,16 +83,6 @@ fn of_term(term: &Term, schema: &Schema) -> Result<Expression, FilterError> {
             Number::Negative(_) => return unchanged(),
         },
         _ => return unchanged(),
-    };
-    let refused = |why: &str| {
-        let message =
-            format!("the kernel cannot compare `{}` with `{}`: {why}", term.field, term.operator.text());
-        FilterError::new(
-            FilterCode::IllegalFieldOp,
-            term.operator_span,
-            message,
-            "use ==, != or &, or filter with `kprobectl observe --filter`",
-        )
     };
     match (&field.notation, field.is_lower_half) {
         (notation, _) if notation.is_in_network_order() => {
@@ -169,6 +172,7 @@ mod tests {
                 field("address", FieldKind::Unsigned { bytes: 4 }, Notation::Ipv4, false),
                 field("dev", FieldKind::Unsigned { bytes: 4 }, Notation::Device, false),
                 field("plain", FieldKind::Unsigned { bytes: 2 }, Notation::Number, false),
+                field("sum", FieldKind::Unsigned { bytes: 8 }, Notation::Computed, false),
             ],
             is_return: true,
         }
@@ -204,7 +208,7 @@ mod tests {
         ] {
             assert_eq!(for_kernel(shown).as_deref(), Ok(recorded), "{shown}");
         }
-        for shown in ["port < 1024", "dfd > 2"] {
+        for shown in ["port < 1024", "dfd > 2", "sum == 1"] {
             assert!(for_kernel(shown).unwrap_err().starts_with("the kernel cannot compare `"), "{shown}");
         }
     }

@@ -35,6 +35,8 @@ pub enum Notation {
     Bool,
     /// A text with the symbols of a call stack, one on each line, the innermost first.
     Stack,
+    /// As numbers, which the daemon computes of what the kernel records.
+    Computed,
 }
 
 /// Where the text of a number stands.
@@ -88,7 +90,7 @@ impl Notation {
     /// Where the text of a number stands. `None` if numbers of this notation have no text.
     pub const fn position(&self) -> Option<Position> {
         match self {
-            Self::Number | Self::Stack => None,
+            Self::Number | Self::Stack | Self::Computed => None,
             Self::Errno | Self::Names(_) => Some(Position::Behind),
             _ => Some(Position::Instead),
         }
@@ -131,7 +133,9 @@ impl Notation {
     /// The number whose text is this, in `bytes` bytes.
     pub fn number(&self, text: &str, bytes: usize) -> Option<u64> {
         let number = match self {
-            Self::Number | Self::Stack | Self::Ipv6 | Self::NetworkOrder | Self::Octal => return None,
+            Self::Number | Self::Stack | Self::Computed | Self::Ipv6 | Self::NetworkOrder | Self::Octal => {
+                return None;
+            }
             Self::Ipv4 if bytes != 4 => return None,
             Self::Errno => errno::number(text).map(|number| (-i64::from(number)).cast_unsigned())?,
             Self::Names(names) => names.number(text)?.cast_unsigned(),
@@ -163,7 +167,9 @@ impl Notation {
     /// A text that [`Self::number`] takes, for a hint. `None` if it takes none.
     pub fn example(&self) -> Option<String> {
         Some(match self {
-            Self::Number | Self::Stack | Self::Ipv6 | Self::NetworkOrder | Self::Octal => return None,
+            Self::Number | Self::Stack | Self::Computed | Self::Ipv6 | Self::NetworkOrder | Self::Octal => {
+                return None;
+            }
             Self::Errno => "ENOENT".to_owned(),
             Self::Names(names) => names.iter().next()?.1.to_owned(),
             Self::Ipv4 => "127.0.0.1".to_owned(),

@@ -132,8 +132,11 @@ impl Pusher {
             }
             Source::Cpu => self.names.cpu.ok_or(hidden)?.clone_into(&mut term.field),
             Source::Tid => "common_pid".clone_into(&mut term.field),
-            Source::Own { is_symbol_name: true, .. } => {
+            Source::Own { is_made: true, .. } if matches!(literal.test, Test::Text { .. }) => {
                 return Err("the kernel records the address, and the daemon finds the name of its symbol");
+            }
+            Source::Own { is_made: true, .. } => {
+                return Err("the kernel records its parts, and the daemon computes it");
             }
             _ => {}
         }

@@ -12,6 +12,7 @@ use crate::store::Record;
 use kprobed_host::kernel::RecentFacts;
 use kprobed_host::tracefs::Tracefs;
 use kprobed_host::tracefs::format::Format;
+use kprobed_lang::definition::computed::Computed;
 use kprobed_lang::definition::{Argument, BaseType, BtfRoot, FetchKind, ProbeDefinition, guard};
 use kprobed_lang::model::ProbeName;
 use kprobed_trace::decode::{CompileOptions, CompiledFormat, Notation, STACK_FIELD, Schema};
@@ -80,7 +81,9 @@ fn compiled(
     options: &CompileOptions,
 ) -> Result<(u16, CompiledFormat), Error> {
     let format = read_format(tracefs, name)?;
-    if options.stack && format.fields.iter().any(|field| field.name == STACK_FIELD) {
+    let recorded = format.fields.iter().map(|field| field.name.as_str());
+    let mut names = recorded.chain(options.computed.iter().map(Computed::name));
+    if options.stack && names.any(|name| name == STACK_FIELD) {
         let message = format!(
             "`{name}` has a field `{STACK_FIELD}` already, so that its call stack would have no name"
         );
@@ -118,6 +121,7 @@ fn compile_options(definition: &ProbeDefinition) -> CompileOptions {
         stack: false,
         besides_parameters: has_parameters.then(|| names(&|_| true)),
         notations: Notations::new(),
+        computed: definition.computed.clone(),
     }
 }
 

@@ -3,7 +3,7 @@
 use std::io;
 
 use clap::Args;
-use kprobed_lines::{Definition, Fetch, Place, Visible};
+use kprobed_lines::{Argument, Definition, Place, Visible};
 use serde_json::{Value, json};
 
 use super::lines::{build, host};
@@ -78,8 +78,7 @@ impl Variable {
     /// What the kernel fetches; empty if nothing does.
     fn fetched(&self) -> String {
         let argument = self.visible.argument.as_ref().ok().filter(|argument| argument.objection().is_none());
-        let fetches = argument.into_iter().flat_map(|argument| &argument.fetches);
-        fetches.map(Fetch::text).collect::<Vec<_>>().join(" ")
+        argument.map(Argument::text).unwrap_or_default()
     }
 
     /// Why nothing fetches it; empty if something does.

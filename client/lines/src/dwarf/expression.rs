@@ -4,10 +4,11 @@
 //! reason: a value is never guessed.
 
 use gimli::{Encoding, Expression, Operation, UnitOffset};
+use kprobed_lang::definition::computed::Operator;
 
 use crate::image::Bytes;
 use crate::model::{Location, Piece};
-use crate::value::{NODES_MAX, Operator, Value};
+use crate::value::{NODES_MAX, Value};
 
 /// Operations of an expression, at most.
 const OPERATIONS_MAX: usize = 256;

@@ -1,17 +1,17 @@
 //! Values as arguments of a kprobe.
 
+use kprobed_lang::definition::computed::{Computed, Operator, PARTS_MAX, RuleStep};
+use kprobed_lang::definition::{BaseType, Width};
+
 use crate::error::{LinesError, Result};
 use crate::symbols::Symbols;
-use crate::value::{Operator, Value};
+use crate::value::Value;
 
 /// The registers of DWARF by their numbers, as the kernel calls them.
 const REGISTERS: [&str; 17] = [
     "ax", "dx", "cx", "bx", "si", "di", "bp", "sp", "r8", "r9", "r10", "r11", "r12", "r13", "r14", "r15",
     "ip",
 ];
-
-/// Fetches of one argument, at most.
-const FETCHES_MAX: usize = 16;
 
 /// One argument of the kernel's language.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -45,11 +45,11 @@ pub(super) struct Kind {
     pub(super) is_pointer: bool,
 }
 
-/// A value as fetches, and the rule that joins them if it is not the first alone.
+/// A value as fetches, and the computed field that joins them if it is not the first alone.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(super) struct Fetched {
     pub(super) fetches: Vec<Fetch>,
-    pub(super) rule: Option<Value>,
+    pub(super) rule: Option<Computed>,
 }
 
 fn register(number: u16) -> Result<String> {
@@ -142,13 +142,29 @@ pub(super) fn fetched(symbols: &Symbols, name: &str, value: Value, kind: Kind) -
             rule: None,
         });
     }
-    let mut fetches: Vec<Fetch> = Vec::new();
-    let rule = joined(symbols, name, value, &mut fetches)?;
+    let (mut fetches, mut steps) = (Vec::new(), Vec::new());
+    joined(symbols, name, value, &mut fetches, &mut steps)?;
+    let bits = u64::from(kind.bits.max(8)).next_power_of_two();
+    let width = Width::from_bits(bits).unwrap_or(Width::W64);
+    let ty = match kind {
+        Kind { is_pointer: true, .. } => BaseType::Hex(width),
+        Kind { signed: true, .. } => BaseType::Signed(width),
+        _ => BaseType::Unsigned(width),
+    };
+    let parts = fetches.iter().map(|fetch| fetch.name.clone()).collect();
+    let rule = Computed::new(name.to_owned(), ty, parts, steps)
+        .ok_or_else(|| LinesError::new("it is computed in more steps than the daemon takes"))?;
     Ok(Fetched { fetches, rule: Some(rule) })
 }
 
-/// The same value with each part that one argument fetches replaced by that fetch.
-fn joined(symbols: &Symbols, name: &str, value: Value, fetches: &mut Vec<Fetch>) -> Result<Value> {
+/// Appends what computes a value, with a fetch for each part that one argument fetches.
+fn joined(
+    symbols: &Symbols,
+    name: &str,
+    value: Value,
+    fetches: &mut Vec<Fetch>,
+    steps: &mut Vec<RuleStep>,
+) -> Result<()> {
     let part = Kind { bits: 64, signed: false, is_pointer: false };
     let fetched = if matches!(value, Value::Constant(_)) { None } else { single(symbols, &value, part)? };
     if let Some((source, ty)) = fetched {
@@ -156,47 +172,44 @@ fn joined(symbols: &Symbols, name: &str, value: Value, fetches: &mut Vec<Fetch>)
         let known = fetches.iter().position(|fetch| fetch.source == source && fetch.ty == ty);
         let number = known.unwrap_or(fetches.len());
         if known.is_none() {
-            let name = if number == 0 { name.to_owned() } else { format!("{name}_{}", number + 1) };
-            fetches.push(Fetch { name, source, ty });
+            fetches.push(Fetch { name: format!("{name}__{}", number + 1), source, ty });
         }
-        if fetches.len() > FETCHES_MAX {
+        if fetches.len() > PARTS_MAX {
             return Err(LinesError::new("it is computed from more than 16 values"));
         }
-        return Ok(Value::Fetch(number));
+        steps.push(RuleStep::Part(number));
+        return Ok(());
     }
     match value {
-        Value::Constant(_) => Ok(value),
+        Value::Constant(number) => steps.push(RuleStep::Number(number)),
         Value::Bits { of, offset, width, signed } => {
             // A bit-field with a sign: the kernel fetches its bits, the rule adds the sign.
             let unsigned = Value::Bits { of: of.clone(), offset, width, signed: false };
-            let of = match single(symbols, &unsigned, part)? {
-                Some(_) => {
-                    return Ok(Value::Bits {
-                        of: Box::new(joined(symbols, name, unsigned, fetches)?),
-                        offset: 0,
-                        width,
-                        signed,
-                    });
-                }
-                None => joined(symbols, name, *of, fetches)?,
-            };
-            Ok(Value::Bits { of: Box::new(of), offset, width, signed })
+            let is_fetched = single(symbols, &unsigned, part)?.is_some();
+            joined(symbols, name, if is_fetched { unsigned } else { *of }, fetches, steps)?;
+            steps.push(RuleStep::Bits { offset: if is_fetched { 0 } else { offset }, width, signed });
         }
         Value::Binary(operator, left, right) => {
-            let left = joined(symbols, name, *left, fetches)?;
-            Ok(Value::Binary(operator, Box::new(left), Box::new(joined(symbols, name, *right, fetches)?)))
+            joined(symbols, name, *left, fetches, steps)?;
+            joined(symbols, name, *right, fetches, steps)?;
+            steps.push(RuleStep::Operator(operator));
         }
         Value::Memory { .. } => {
-            Err(LinesError::new("it is in memory whose address is computed, which the kernel cannot do")
-                .hint("fetch the values that the address is computed from"))
+            return Err(LinesError::new(
+                "it is in memory whose address is computed, which the kernel cannot do",
+            )
+            .hint("fetch the values that the address is computed from"));
         }
         Value::Address(_) => {
-            Err(LinesError::new("its value is the address of a symbol, which differs with each boot"))
+            return Err(LinesError::new(
+                "its value is the address of a symbol, which differs with each boot",
+            ));
         }
-        Value::AtEntry(_) | Value::FrameAddress | Value::Register(_) | Value::Fetch(_) => {
-            Err(LinesError::new("it is a value that the kernel cannot fetch"))
+        Value::AtEntry(_) | Value::FrameAddress | Value::Register(_) => {
+            return Err(LinesError::new("it is a value that the kernel cannot fetch"));
         }
     }
+    Ok(())
 }
 
 /// Parts of a value, joined from the least significant one.

@@ -9,6 +9,8 @@ mod variable;
 
 use std::collections::HashSet;
 
+use kprobed_lang::definition::computed::{Computed, comment};
+
 use crate::dwarf::Dwarf;
 use crate::error::{LinesError, Result};
 use crate::grammar::{Definition, Target, Wanted, Within};
@@ -30,7 +32,7 @@ pub struct DebugInfo<'a> {
 /// A definition at one of its places.
 #[derive(Debug, Clone)]
 pub struct Line {
-    /// What the kernel reads.
+    /// What the kernel reads, and behind it the rules of computed fields as a comment.
     pub text: String,
     /// Its arguments from variables, in order, with how to read them.
     pub arguments: Vec<Argument>,
@@ -126,9 +128,11 @@ impl<'a> DebugInfo<'a> {
             }
         }
         let mut names = HashSet::new();
-        let mut fetches = arguments.iter().flat_map(|argument| &argument.fetches);
-        if let Some(fetch) = fetches.find(|fetch| !names.insert(&fetch.name)) {
-            let name = &fetch.name;
+        let rules: Vec<_> = arguments.iter().filter_map(|argument| argument.rule.clone()).collect();
+        let fetches =
+            arguments.iter().flat_map(|argument| &argument.fetches).map(|fetch| fetch.name.as_str());
+        let mut fields = fetches.chain(rules.iter().map(Computed::name));
+        if let Some(name) = fields.find(|name| !names.insert(*name)) {
             return Err(LinesError::new(format!("two arguments are named `{name}`"))
                 .hint("give one of them a name: `NAME=VARIABLE`"));
         }
@@ -140,6 +144,10 @@ impl<'a> DebugInfo<'a> {
         for argument in &texts {
             text.push(' ');
             text += argument;
+        }
+        if !rules.is_empty() {
+            text.push(' ');
+            text += &comment(&rules);
         }
         Ok(Line { text, arguments, left_out })
     }

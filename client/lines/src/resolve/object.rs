@@ -1,5 +1,7 @@
 //! Values on the way from a variable to what is recorded: members, elements, pointees, and their bits.
 
+use kprobed_lang::definition::computed::Computed;
+
 use super::fetch::{Fetch, Kind, fetched, memory, or_shifted};
 use super::scope::each_variable;
 use super::variable::{Argument, Scene, named};
@@ -224,7 +226,7 @@ impl Scene<'_> {
     /// The arguments of a value that no step follows.
     pub(super) fn finished(&self, object: Object, wanted: &Expression) -> Result<Argument> {
         let name = wanted.argument_name();
-        let made = |ty: String, fetches: Vec<Fetch>, rule: Option<Value>| {
+        let made = |ty: String, fetches: Vec<Fetch>, rule: Option<Computed>| {
             let only_symbol = self.of.symbols().module().and_then(|_| {
                 let source = fetches
                     .iter()

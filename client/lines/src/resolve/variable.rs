@@ -2,6 +2,8 @@
 
 use std::collections::BTreeSet;
 
+use kprobed_lang::definition::computed::{Computed, comment};
+
 use super::fetch::{Fetch, Kind, fetched};
 use super::places::Place;
 use super::scope::{Frame, frame, outer};
@@ -19,31 +21,29 @@ pub struct Argument {
     pub ty: String,
     /// What the kernel fetches. Without a rule, the first is the value.
     pub fetches: Vec<Fetch>,
-    /// How the value is computed from what was fetched, if the kernel cannot fetch the value itself.
-    pub rule: Option<Value>,
+    /// How the daemon computes the value of what was fetched, if the kernel cannot fetch the value itself.
+    pub rule: Option<Computed>,
     /// A symbol of the module that must not be the name of another symbol of the host, or the kernel reads
     /// that one.
     pub only_symbol: Option<String>,
 }
 
 impl Argument {
-    /// Why a probe may not record the value, with what to do instead. `None`: the first fetch is the value.
+    /// Why a probe may not record the value, with what to do instead.
     pub fn objection(&self) -> Option<LinesError> {
-        if let Some(symbol) = &self.only_symbol {
-            let why = format!(
-                "`{}` is a static variable of a module, and the kernel takes the first symbol `{symbol}` of all",
-                self.expression
-            );
-            return Some(
-                LinesError::new(why).hint("record what the function reads from it: a local variable"),
-            );
-        }
-        let rule = self.rule.as_ref()?;
-        let sources: Vec<_> = self.fetches.iter().map(|fetch| fetch.source.clone()).collect();
-        let texts: Vec<_> = self.fetches.iter().map(Fetch::text).collect();
-        let why =
-            format!("`{}` is computed, and no probe does that: {}", self.expression, rule.text(&sources));
-        Some(LinesError::new(why).hint(format!("record what it is computed from: `{}`", texts.join(" "))))
+        let symbol = self.only_symbol.as_ref()?;
+        let why = format!(
+            "`{}` is a static variable of a module, and the kernel takes the first symbol `{symbol}` of all",
+            self.expression
+        );
+        Some(LinesError::new(why).hint("record what the function reads from it: a local variable"))
+    }
+
+    /// What the kernel fetches, and the rule of the daemon as a comment behind it.
+    pub fn text(&self) -> String {
+        let mut texts: Vec<_> = self.fetches.iter().map(Fetch::text).collect();
+        texts.extend(self.rule.as_ref().map(|rule| comment(std::slice::from_ref(rule))));
+        texts.join(" ")
     }
 }
 
@@ -229,7 +229,7 @@ impl<'s> Scene<'s> {
         let of = value.at_entry()?.clone();
         let kind = Kind { bits: 64, signed: false, is_pointer: false };
         let fetched = fetched(self.of.symbols(), "", of, kind).ok()?;
-        let source = fetched.fetches.first()?.source.clone();
+        let source = fetched.fetches.first().filter(|_| fetched.rule.is_none())?.source.clone();
         Some(format!("put the probe on `{}`, where it is `{source}`", outer.name))
     }
 

@@ -48,6 +48,12 @@ const DEFINITIONS: &[(&str, &[Values])] = &[
         "p:array kpd_lines:lines_called:17 value number=entries[1].number kind=entries[2].kind entries[1].urgent",
         &[("array", &[("value", "37"), ("number", "38"), ("kind", "6"), ("urgent", "1")])],
     ),
+    // The daemon computes them: bits with a sign, and a register plus 1.
+    (
+        "signed=kpd_lines:lines_called:17 number=entries[1].number level=entries[2].level",
+        &[("signed", &[("number", "38"), ("level", "-2")])],
+    ),
+    ("sum=kpd_lines:lines_called:22 value tens", &[("sum", &[("value", "151"), ("tens", "1003")])]),
     // A function that is only inlined, twice.
     (
         "kpd_lines:twice:3 doubled",

@@ -15,7 +15,7 @@ use kprobed_host::tracefs::hist::{
 };
 use kprobed_lang::definition::Code;
 use kprobed_lang::model::ProbeName;
-use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Schema};
+use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Notation, Schema};
 use kprobed_trace::filter::{Filter, Proofs};
 
 /// A probe that is counted.
@@ -119,6 +119,12 @@ fn field_of<'a>(
     if let Some(field) = schema.fields.iter().find(|field| field.name == name) {
         if field.array_len.is_some() {
             return refuse(path, format!("`{name}` is an array, and the kernel counts single values"));
+        }
+        if field.notation == Notation::Computed {
+            return refuse(
+                path,
+                format!("the daemon computes `{name}`, and the kernel counts what it records"),
+            );
         }
         return Ok(field);
     }

@@ -5,6 +5,7 @@
 //! [`ProbeDefinition::without_spans`](super::ProbeDefinition::without_spans) to compare meanings.
 
 use super::Span;
+use super::computed::Computed;
 use super::diagnostic::Diagnostic;
 
 /// What one text says.
@@ -65,6 +66,8 @@ pub struct ProbeDefinition {
     pub place: Place,
     /// What it records, in order.
     pub args: Vec<Argument>,
+    /// Fields that are computed of arguments, and shown in their place.
+    pub computed: Vec<Computed>,
     /// What the writer should know although the definition is accepted.
     pub warnings: Vec<Diagnostic>,
     /// The whole definition, without comment and surrounding blanks.
@@ -385,7 +388,14 @@ impl ProbeDefinition {
     /// A copy without the names of the event and without arguments.
     #[must_use]
     pub fn place_alone(self) -> Self {
-        Self { group: None, event: None, args: Vec::new(), warnings: Vec::new(), ..self }
+        Self {
+            group: None,
+            event: None,
+            args: Vec::new(),
+            computed: Vec::new(),
+            warnings: Vec::new(),
+            ..self
+        }
     }
 
     /// A copy without positions and warnings: equal for two texts with the same meaning.

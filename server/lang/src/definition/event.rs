@@ -80,6 +80,7 @@ fn named(group: Word<'_>, event: Word<'_>) -> Result<ProbeDefinition, Diagnostic
         event: name(event),
         place: Place::Event { span },
         args: Vec::new(),
+        computed: Vec::new(),
         warnings: Vec::new(),
         span,
     })

@@ -52,6 +52,7 @@ mod argument;
 mod ast;
 mod call;
 mod code;
+pub mod computed;
 mod cutter;
 pub mod dangerous;
 mod diagnostic;

@@ -10,6 +10,7 @@ use super::Span;
 use super::argument;
 use super::ast::{Definition, DeleteDefinition, Name, Place, ProbeDefinition, ProbeKind};
 use super::code::{Code, EINVAL, ENOENT};
+use super::computed;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
 use super::fetch::{FetchParser, Site};
@@ -61,8 +62,8 @@ pub(super) fn read_words(
     };
     let span = Span::new(first.start, last.end());
     match first.text.as_bytes().first() {
-        Some(b'p') => probe(words, ProbeKind::Entry, span, features, parameters),
-        Some(b'r') => probe(words, ProbeKind::Return, span, features, parameters),
+        Some(b'p') => probe(text, words, ProbeKind::Entry, span, features, parameters),
+        Some(b'r') => probe(text, words, ProbeKind::Return, span, features, parameters),
         Some(b'-') => match delete(text, words, span) {
             Ok(delete) => Parsed { tree: Some(Definition::Delete(delete)), findings: Vec::new() },
             Err(finding) => finding.into(),
@@ -98,6 +99,7 @@ fn unknown_command(first: Word<'_>, words: &[Word<'_>], features: &Features) -> 
 }
 
 fn probe(
+    text: &str,
     words: &[Word<'_>],
     kind: ProbeKind,
     span: Span,
@@ -142,9 +144,10 @@ fn probe(
     findings.extend(arguments.findings);
     findings.sort_by_key(|finding| finding.step);
     let args = arguments.args;
-    let warnings = Vec::new();
+    let (computed, warnings) = computed::of_text(text, &args);
     let tree = place.map(|place| {
-        Definition::Probe(ProbeDefinition { kind, maxactive, group, event, place, args, warnings, span })
+        let probe = ProbeDefinition { kind, maxactive, group, event, place, args, computed, warnings, span };
+        Definition::Probe(probe)
     });
     Parsed { tree, findings }
 }

@@ -10,12 +10,14 @@ use std::sync::Arc;
 
 use super::columns::{ADDRESS_BYTES, Columns};
 use super::companion::{self, Role};
+use super::computed::{self, Formula};
 use super::declared;
 use super::dynamic::Guard;
 use super::gather::WINDOW_BYTES;
 use super::stack;
 use super::{Base, FieldKind, FieldSchema, Notation, Schema};
 use kprobed_host::tracefs::format::{Field, Format, Presentation, Shape};
+use kprobed_lang::definition::computed::Computed;
 
 /// Largest size of a record: descriptors have 16 bits for an offset.
 const RECORD_BYTES_MAX: usize = 1 << 16;
@@ -36,6 +38,8 @@ pub struct CompileOptions {
     /// All arguments of the definition by name, if it also has `$arg*`: every other field is a
     /// parameter, and cannot fault.
     pub besides_parameters: Option<HashSet<String>>,
+    /// Fields that are computed of others, which are shown in their place.
+    pub computed: Vec<Computed>,
 }
 
 impl CompileOptions {
@@ -53,6 +57,8 @@ pub struct CompiledFormat {
     pub(super) head: Head,
     /// One for each field of the schema.
     pub(super) steps: Vec<Step>,
+    /// Of the computed fields.
+    pub(super) formulas: Vec<Formula>,
     /// Size in bytes of the fixed part of this event's records.
     pub(super) fixed_bytes: usize,
     /// Whether all steps are copies without guards, within a window.
@@ -95,6 +101,8 @@ pub(super) enum Action {
     Data { relative: bool, is_text: bool },
     /// Call stack, which has a record of its own.
     Stack,
+    /// A number by the formula of this index, and its size.
+    Computed { formula: usize, bytes: usize },
 }
 
 /// Why records of a format cannot be decoded.
@@ -131,6 +139,12 @@ pub enum CompileError {
     #[error("array `{name}` has no length")]
     OpenArray {
         /// The field.
+        name: String,
+    },
+    /// The formula of a computed field has no such number to compute with.
+    #[error("there is no number `{name}` to compute a field of")]
+    Part {
+        /// The argument.
         name: String,
     },
     /// A hidden argument that this version does not know.
@@ -199,6 +213,7 @@ impl CompiledFormat {
         for field in fields.iter_mut().filter(|field| options.unproven.contains(&field.name)) {
             field.fault_detected = false;
         }
+        let formulas = computed::fold(&options.computed, &mut fields, &mut steps)?;
         if options.stack {
             fields.push(stack::field());
             steps.push(Step { at: 0, action: Action::Stack, guards: Vec::new() });
@@ -208,7 +223,7 @@ impl CompiledFormat {
         let fixed_bytes = fixed_bytes(format)?;
         let is_fixed = fixed_bytes <= WINDOW_BYTES
             && steps.iter().all(|step| matches!(step.action, Action::Copy { .. }) && step.guards.is_empty());
-        Ok(Self { id: format.id, schema, head, steps, fixed_bytes, is_fixed })
+        Ok(Self { id: format.id, schema, head, steps, formulas, fixed_bytes, is_fixed })
     }
 
     /// `common_type` of the records that it decodes.

@@ -14,6 +14,7 @@
 mod columns;
 mod companion;
 mod compiled;
+mod computed;
 mod context;
 mod declared;
 mod dynamic;

@@ -7,6 +7,7 @@
 
 use super::columns::{ADDRESS_BYTES, Column, Columns};
 use super::compiled::{Action, CompiledFormat, Step};
+use super::computed::Formula;
 use super::dynamic;
 
 /// Why a record is not an event of the plan. Nothing was appended.
@@ -80,7 +81,7 @@ impl CompiledFormat {
         let return_ip = head.return_ip.map(|at| fixed::<ADDRESS_BYTES>(record, at)).transpose()?;
 
         for (step, column) in self.steps.iter().zip(&mut columns.fields) {
-            if let Err(error) = step.append(record, column) {
+            if let Err(error) = step.append(record, column, &self.formulas) {
                 columns.drop_unfinished_row();
                 return Err(error);
             }
@@ -102,7 +103,7 @@ impl CompiledFormat {
 
 impl Step {
     #[inline]
-    fn append(&self, record: &[u8], column: &mut Column) -> Result<(), DecodeError> {
+    fn append(&self, record: &[u8], column: &mut Column, formulas: &[Formula]) -> Result<(), DecodeError> {
         for guard in &self.guards {
             if guard.tells_fault(record)? {
                 column.push_faulted_row();
@@ -131,6 +132,13 @@ impl Step {
             }
             // Until its record comes.
             Action::Stack => column.push_text_fault(),
+            Action::Computed { formula, bytes } => {
+                let value = formulas.get(formula).map(|formula| formula.value(record)).transpose()?.flatten();
+                match value.map(u64::to_le_bytes).as_ref().and_then(|value| value.get(..bytes)) {
+                    Some(value) => column.push_values(value),
+                    None => column.push_faulted_row(),
+                }
+            }
         }
         Ok(())
     }
@@ -145,7 +153,7 @@ pub(super) fn fixed<const N: usize>(record: &[u8], at: usize) -> Result<[u8; N],
     }
 }
 
-fn range(record: &[u8], at: usize, bytes: usize) -> Result<&[u8], DecodeError> {
+pub(super) fn range(record: &[u8], at: usize, bytes: usize) -> Result<&[u8], DecodeError> {
     let end = at.saturating_add(bytes);
     record.get(at..end).ok_or(DecodeError::TooShort { needed: end, found: record.len() })
 }

@@ -218,3 +218,54 @@ fn hidden_arguments_must_make_sense() {
     let error = CompiledFormat::compile(&tracepoint, &CompileOptions::default()).unwrap_err();
     assert_eq!(error, CompileError::CompanionType { name: "__kpd_end".into() });
 }
+
+/// Of a register and of memory, which has a guard, with another field between them.
+#[test]
+fn a_computed_field_is_in_place_of_its_parts() {
+    let fields = [
+        PROBE,
+        &[
+            ("u64 sum__1", 16, 8),
+            ("u8 other", 24, 1),
+            ("s32 sum__2", 25, 4),
+            ("__data_loc char[] __kpd_g2", 29, 4),
+            ("__data_loc char[] __kpd_end", 33, 4),
+        ],
+    ];
+    let definition =
+        "p:g/e f sum__1=%bx:u64 other=%cx:u8 sum__2=+8(%di):s32 # computed: sum:s16=sum__1,sum__2,/s";
+    let features = kprobed_lang::definition::Features::from_readme("ustring");
+    let Ok(kprobed_lang::definition::Definition::Probe(definition)) =
+        kprobed_lang::definition::parse(definition, &features)
+    else {
+        panic!("refused");
+    };
+    let infallible = ["sum__1".to_owned(), "other".to_owned()].into();
+    let options = CompileOptions { infallible, computed: definition.computed, ..Default::default() };
+    let print = "(%lx) sum__1=%Lu other=%u sum__2=%d";
+    let plan = CompiledFormat::compile(&format(&fields.concat(), print), &options).unwrap();
+    let [sum, other] = plan.schema().fields.as_slice() else { panic!("{:?}", plan.schema()) };
+    assert_eq!((&*sum.name, &*other.name, sum.kind), ("sum", "other", FieldKind::Signed { bytes: 2 }));
+    assert!(sum.fault_detected && sum.may_fault && sum.notation == Notation::Computed && !plan.is_fixed());
+    let mut columns = plan.columns();
+    // The text of the guard has the length 0 if the number was read, and the preset one if it was not.
+    for (part, length) in [(-3_i32, 0), (0, 0), (-3, 2)] {
+        let record = [
+            HEAD,
+            &12_u64.to_le_bytes(),
+            &[7],
+            &part.to_le_bytes(),
+            &descriptor(37, length),
+            &descriptor(37, 2),
+            &[1, 0],
+        ];
+        plan.decode(&record.concat(), 5, &mut columns).unwrap();
+    }
+    let values: Vec<_> = (0..3).map(|row| columns.fields[0].value(row, 0).unwrap()).collect();
+    assert_eq!(values, [Value::Signed(-4), Value::Fault, Value::Fault]);
+    assert_eq!(columns.fields[1].value(2, 0), Some(Value::Unsigned(7)));
+    // A format without one of the parts is another one.
+    let without = [PROBE, &[("u64 sum__1", 16, 8)]].concat();
+    let error = CompiledFormat::compile(&format(&without, "(%lx) sum__1=%Lu"), &options).unwrap_err();
+    assert_eq!(error, CompileError::Part { name: "sum__2".into() });
+}
