@@ -66,7 +66,7 @@ fn is_older(series: &str, major: u32, minor: u32) -> bool {
 /// configuration, and one whose daemon is started for most trials.
 pub(crate) struct Fixture {
     series: String,
-    /// A kernel on the other side of 6.10, for trials that change it.
+    /// A kernel for trials that change it: newer than 6.9 if this one is not, and older if it is.
     other: String,
     lab: OnceLock<Lab>,
     with_daemon: Mutex<Option<DaemonGuest>>,

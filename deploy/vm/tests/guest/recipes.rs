@@ -74,7 +74,8 @@ fn run(fixture: &Fixture, page: &str, least: usize) -> Result<()> {
     let faults: Vec<_> = faults?.into_iter().flatten().collect();
     ensure!(faults.is_empty(), "{} of {}:\n{}", faults.len(), commands.len(), faults.join("\n"));
     // The daemon deletes those of a command that was refused after it had gone.
-    guest.until("the lines leave no probe behind", || Ok(guest.probes()?.is_empty()))
+    guest.until("the lines leave no probe behind", || Ok(guest.probes()?.is_empty()))?;
+    Ok(())
 }
 
 /// What a command has printed, if it fails or shows nothing. Where the kernel cannot count, or write call stacks, the
