@@ -14,9 +14,9 @@
 //!   each by a symbol that the kernel cannot mistake for another one, with the other lines that begin there.
 //! - **Variables** ([`Argument`]): what the name means in C at that place, and what fetches its value:
 //!   registers, memory around the frame or a pointer, statics, constants, members, elements, bit-fields. A
-//!   value that no single argument fetches comes as several arguments and a rule by which the daemon computes it
-//!   ([`Computed`](kprobed_lang::definition::computed::Computed)). What is not understood is refused: a value is never guessed. A refusal names the
-//!   nearest lines at which the variable lives.
+//!   value that no single argument fetches comes as several arguments and a rule by which the daemon
+//!   computes it ([`Computed`](kprobed_lang::definition::computed::Computed)). What is not understood is
+//!   refused: a value is never guessed. A refusal names the nearest lines at which the variable lives.
 //! - **Index** ([`write_index`]): the answers of one kernel, by build id, in a tenth of the size of its file.
 //!
 //! Not in it: types in units of their own (`-fdebug-types-section`), languages other than C, function names

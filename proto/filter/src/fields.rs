@@ -12,8 +12,8 @@ use crate::{FieldKind, Schema};
 /// Where a value comes from.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Source {
-    /// A field of the probe, by its place in the schema, with as many values as its array has. The name of a symbol and a
-    /// computed number are made by the daemon: the kernel records an address, or the parts.
+    /// A field of the probe, by its place in the schema, with as many values as its array has. The name of a symbol
+    /// and a computed number are made by the daemon: the kernel records an address, or the parts.
     Own {
         index: usize,
         elements: u32,

@@ -30,9 +30,9 @@ pub(crate) const TESTS: &[Test] = tests! {
 /// From the hit that is over the budget to the last one.
 const DISARMED_WITHIN: Duration = Duration::from_millis(200);
 
-/// What a probe may take in the tests, in nanoseconds a second: a guest that shares its processors
-/// makes 100,000 hits a second and more.
-const PROBE_NS_PER_S: u64 = 10_000_000;
+/// What a probe may take in the tests, in nanoseconds a second: some 10,000 hits. A guest makes ten times as many,
+/// and one whose machine has much other work was seen to make a fifth of that.
+const PROBE_NS_PER_S: u64 = 5_000_000;
 
 /// A configuration with budgets, in nanoseconds a second, and further settings of the section.
 pub(crate) fn config(probe_ns_per_s: u64, host_ns_per_s: u64, more: &str) -> String {
@@ -120,7 +120,7 @@ fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
         let probe = guest.probe("storm")?;
         ensure!(probe.state() == ProbeState::Tripped && probe.enabled, "{probe:?}\n{}", guest.log());
         ensure!(probe.state_reason == "OVER_PROBE_BUDGET", "{probe:?}");
-        ensure!(probe.state_message.contains("a probe may take 10.0 ms"), "{probe:?}");
+        ensure!(probe.state_message.contains("a probe may take 5.0 ms"), "{probe:?}");
         let hit_ns = figure(&probe.state_message, " ns,")?;
         let events: Vec<_> = recording.of("kprobes/storm", "workload").collect();
         overruns.push(overrun(&events, hit_ns)?);

@@ -318,7 +318,7 @@ pub(super) fn of_text(text: &str, args: &[Argument]) -> (Vec<Computed>, Vec<Diag
             fields.push(made);
             continue;
         }
-        let message = format!("`{word}` is no rule of a computed field: its parts are shown as they are");
+        let message = format!("`{word}` is not a rule of a computed field: its parts are shown as they are");
         let span = Span::new(start, start + comment.len());
         warnings.push(Diagnostic::warning(Code::IgnoredText, span, message));
     }

@@ -1,7 +1,7 @@
 //! Computed fields: one column in place of the parts that the kernel records.
 //!
-//! Owns where the parts are in a record. The rule is in the definition: see `kprobed_lang::definition::computed`. If one
-//! of the parts could not be read, the field could not either; if one is unproven, the field is.
+//! Owns where the parts are in a record. The rule is in the definition: see `kprobed_lang::definition::computed`. If
+//! one of the parts could not be read, the field could not either; if one is unproven, the field is.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use kprobed_lang::definition::BaseType;
