@@ -60,7 +60,7 @@ impl Controller {
         let request = CreateRequest { metadata: self.with_hold(request.metadata)?, ..request };
         let told = |taken| Sight::new(&self.parts.rights, caller.clone()).told(&self.parts.registry, taken);
         let key = request.request.clone();
-        let job = new_probe(&self.parts.checker, (caller, &told), request, grounds, &self.leases.now())?;
+        let job = new_probe(&self.parts.checker, (caller, &told), request, grounds, &|| self.leases.now())?;
         self.judge_host_event_filter(&job)?;
         let rule = self.require(caller, &job.probe)?;
         let allowed = Allowed { caller, rule, request: key.as_ref() };
@@ -84,13 +84,14 @@ impl Controller {
     }
 }
 
-/// Judges a probe that is to be made. Writes nothing. `told` is what its caller may know about a name that is taken.
+/// Judges a probe that is to be made. Writes nothing. `told` is what its caller may know about a name that is taken. A
+/// lease begins when the definition was checked: for the first one, the daemon reads the whole kernel.
 pub(super) fn new_probe(
     checker: &Checker,
     (caller, told): (&Caller, &dyn Fn(Taken) -> Taken),
     request: CreateRequest,
     grounds: &mut Grounds<'_>,
-    now: &Moment,
+    now: &dyn Fn() -> Moment,
 ) -> Result<Job, Error> {
     let mut outcome = checker.check_text(&request.definition, &mut grounds.facts)?;
     if let Some(name) = &request.name {
@@ -105,7 +106,8 @@ pub(super) fn new_probe(
         require_stacks(&outcome, grounds)?;
     }
     let line = checker.new_line(&outcome.definition, &grounds.claimed);
-    let metadata = Metadata::default().changed(request.metadata, now);
+    let now = now();
+    let metadata = Metadata::default().changed(request.metadata, &now);
     let CreateRequest { enabled, filter, stack, labels, .. } = request;
     let spec = ProbeSpec { definition: Arc::clone(&outcome.text), enabled, filter, stack, labels, metadata };
     let name = ProbeName::new(&line.group, &line.event)

@@ -83,7 +83,7 @@ pub(crate) fn made_by(checker: &Checker, request: CreateRequest) -> (Probe, Vec<
     let mut grounds = Grounds::new(checker.recent_facts(), observed());
     let now = Moment { wall: SystemTime::now(), boot_id: "boot".into(), boot_ns: 0 };
     let told = |taken| taken;
-    let job = new_probe(checker, (&Caller::daemon(), &told), request, &mut grounds, &now).unwrap();
+    let job = new_probe(checker, (&Caller::daemon(), &told), request, &mut grounds, &|| now.clone()).unwrap();
     let steps = job.steps().cloned().collect();
     (job.probe, steps)
 }
