@@ -94,6 +94,15 @@ const KNOWN: &[Known] = &[
         },
     },
     Known {
+        why: "for `$arg0`, a kernel with types reads before its table of parameters: what it says depends on what is there",
+        is_it: |one, Kernel { with_types, .. }| {
+            one.ours.rule == "BAD_ARG_NUM"
+                && with_types
+                && one.kernel.errno != 0
+                && one.line.split([' ', ':']).any(|word| word == "$arg0")
+        },
+    },
+    Known {
         why: "where a module ends is in no file: far behind its last function the kernel finds no module any more",
         is_it: |one, _| {
             let place = one.line.split(' ').nth(1).unwrap_or_default();

@@ -12,7 +12,7 @@ use super::code::{Code, E2BIG, EINVAL};
 use super::dangerous;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::fetch::{EATEN_BY_SHELL, FetchParser, NO_ARGUMENT, NOTHING};
+use super::fetch::{EATEN_BY_SHELL, FetchParser, NO_ARGUMENT, NOTHING, bad_argument_number};
 use super::guard;
 use super::line::Word;
 use super::names::{self, ARGUMENT_NAME_MAX_BYTES, RESERVED_FIELDS, is_identifier};
@@ -125,12 +125,8 @@ fn function_arguments(
                     Some(no_variable(Code::VarTail, *word))
                 }
                 // With BTF, a number beyond the parameters is not a parameter; the kernel's own
-                // check of 0 is missing, and what it reads before its table names nothing.
-                Some(0) => {
-                    let message = format!("`{}` is not an argument of a function", word.text);
-                    let problem = Diagnostic::error(Code::NoBtfEntry, word.span(), message);
-                    Some(problem.with_hint("the first argument is `$arg1`"))
-                }
+                // check of 0 is missing.
+                Some(0) => Some(bad_argument_number(*word)),
                 Some(number) if number > 2048 => Some(Diagnostic::error(
                     Code::NoBtfarg,
                     word.span(),

@@ -96,7 +96,7 @@ pub const TABLE: &[Danger] = &[
         harm: "reads before its table of parameters",
         function: "kernel/trace/trace_probe.c:traceprobe_expand_meta_args, sprint_nth_btf_arg",
         kernels: "6.5 and later, if BTF has the function",
-        treatment: Treatment::Refused(Code::NoBtfEntry),
+        treatment: Treatment::Refused(Code::BadArgNum),
     },
     // 035ba76014c0 (Linux 6.9) sets the number of arguments before 128 of them are read.
     // 73f35080477e (Linux 6.12, and 6.11.6) refuses more. 6.6.59 has both changes. Kernels without

@@ -35,7 +35,7 @@
 //! | 129th argument | 6.1 drops it; 6.12 refuses without a log | `TOO_MANY_ARGS` there |
 //! | more than 3072 fixed bytes | older kernels accept, and lose records uncounted | `EVENT_TOO_BIG` |
 //! | `p :f` (an empty module) | waits forever for that module | `NO_MODULE_NAME` |
-//! | `$arg0` without a name, with BTF | reads before its table of parameters | `NO_BTF_ENTRY` |
+//! | `$arg0` without a name, with BTF | reads before its table of parameters | `BAD_ARG_NUM` |
 //! | `\"` | before the fix, an empty string | `IMMSTR_NO_CLOSE` |
 //! | `$comm:u8` | refused; before 6.5 without a log | `NEED_STRING_TYPE` |
 //! | `:string[N]` on a kernel without the fix | writes elsewhere | `DANGEROUS_ARRAY`: see [`dangerous`] |
