@@ -98,7 +98,7 @@ const KNOWN: &[Known] = &[
         is_it: |one, Kernel { with_types, .. }| {
             one.ours.rule == "BAD_ARG_NUM"
                 && with_types
-                && one.kernel.errno != 0
+                && one.kernel_said("No BTF entry for this probe point")
                 && one.line.split([' ', ':']).any(|word| word == "$arg0")
         },
     },
