@@ -75,6 +75,8 @@ pub(crate) struct DaemonGuest {
     runtime: Runtime,
     /// The configuration with which the daemon was started last.
     started_with: String,
+    /// Whether a trial has taken the database from the daemon, which says so until it has another one.
+    has_lost_database: bool,
     /// What the guest shows when no trial has left anything.
     clean: OnceCell<Vec<String>>,
     /// Where `kprobectl` on the host keeps what it remembers.
@@ -189,6 +191,7 @@ impl DaemonGuest {
             client,
             runtime,
             started_with: config.to_owned(),
+            has_lost_database: false,
             clean: OnceCell::new(),
             home: tempfile::tempdir()?,
         })
@@ -212,6 +215,13 @@ impl DaemonGuest {
         let status = self.machine.wait(daemon::NAME, PATIENCE)?;
         ensure!(status.is_signal(Signal::SIGKILL), "{status:?}");
         Ok(())
+    }
+
+    /// Kills the daemon, and damages or removes its database with a script, which runs in its directory.
+    pub(crate) fn lose_database(&mut self, script: &str) -> Result<()> {
+        self.has_lost_database = true;
+        self.kill()?;
+        self.shell(&format!("cd /var/lib/kprobed && {script}")).map(drop)
     }
 
     /// Starts the daemon again after it has ended.

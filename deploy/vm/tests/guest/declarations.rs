@@ -279,8 +279,7 @@ fn files_take_back_what_a_lost_database_left(fixture: &Fixture) -> Result<()> {
     guest.until("the second file", || Ok(run(&guest, 0, "list")?.contains(refused)))?;
     let before = guest.tracefs("kprobe_events")?;
     let id = guest.tracefs("events/kprobes/numbers/id")?;
-    guest.kill()?;
-    guest.shell("rm /var/lib/kprobed/kprobed.db*")?;
+    guest.lose_database("rm kprobed.db*")?;
     // What it records meanwhile is of no probe; from here on it is.
     guest.workload(&["numbers", "2000000", "5"])?;
     guest.restart(daemon::DEFAULT_CONFIG)?;

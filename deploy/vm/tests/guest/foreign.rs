@@ -216,8 +216,7 @@ fn what_was_lost_with_the_database_is_adopted(fixture: &Fixture) -> Result<()> {
     guest.workload(&["numbers", "1", "10"])?;
     guest.workload(&["getppid", "100"])?;
     let listed = guest.tracefs("kprobe_events")?;
-    guest.kill()?;
-    guest.shell("rm -r /var/lib/kprobed/*")?;
+    guest.lose_database("rm -r ./*")?;
     guest.workload(&["getppid", "20"])?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     ensure!(guest.probes()?.is_empty() && guest.tracefs("kprobe_events")? == listed, "{}", guest.log());

@@ -117,9 +117,8 @@ fn hits_are_exact_across_a_kill_and_a_boot(fixture: &Fixture) -> Result<()> {
 fn a_damaged_database_is_set_aside(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.daemon()?;
     guest.add(PROBE)?;
-    guest.kill()?;
     // What the database knew of stays in the kernel: from now on it is another program's.
-    guest.shell("cd /var/lib/kprobed && yes nonsense | head -c 4096 | dd of=kprobed.db conv=notrunc 2>/dev/null && rm kprobed.db-wal kprobed.db-shm")?;
+    guest.lose_database("yes nonsense | head -c 4096 | dd of=kprobed.db conv=notrunc 2>/dev/null && rm kprobed.db-wal kprobed.db-shm")?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     ensure!(guest.log().contains("the database is damaged: it was set aside"), "{}", guest.log());
     ensure!(guest.probes()?.is_empty() && guest.tracefs("kprobe_events")?.contains("kprobes/calls"));

@@ -69,9 +69,10 @@ const GONE: Duration = Duration::from_secs(5);
 
 impl DaemonGuest {
     /// As it was when no trial had used it, apart from what the daemon has on its disk, and with this
-    /// configuration. A daemon that runs with another one, or runs no more, is started anew.
+    /// configuration. A daemon that runs with another one, has lost its database, or runs no more, is
+    /// started anew.
     pub(crate) fn reset(&mut self, config: &str) -> Result<()> {
-        if self.started_with != config || !self.runs()? {
+        if self.started_with != config || self.has_lost_database || !self.runs()? {
             return self.renew(config);
         }
         if self.machine.get(daemon::CONFIG_PATH)? != config.as_bytes() {
@@ -103,6 +104,7 @@ impl DaemonGuest {
         let ended = self.machine.wait(daemon::NAME, PATIENCE)?;
         ensure!(ended != Status::TimedOut, "the daemon was killed, and goes on");
         self.ensure_clean(&format!("{WIPE}{EMPTY}"))?;
+        self.has_lost_database = false;
         self.restart(config)
     }
 
