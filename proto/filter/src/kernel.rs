@@ -42,16 +42,11 @@ fn of_term(term: &Term, schema: &Schema) -> Result<Expression, FilterError> {
     let term = &Term { operand, ..term.clone() };
     let unchanged = || Ok(Expression::Term(Box::new(term.clone())));
     let fields = Fields { schema, with_ours: false };
-    let Some((source @ Source::Own { index, elements: 1, .. }, Kind::Number { bytes, signed })) =
-        fields.find(&term.field, term.own)
+    let Some((source @ Source::Own { index, elements: 1, .. }, kind)) = fields.find(&term.field, term.own)
     else {
         return unchanged();
     };
-    let (Some(field), Some(compare), None) =
-        (schema.fields.get(index), Compare::of(term.operator), term.suffix)
-    else {
-        return unchanged();
-    };
+    let Some(field) = schema.fields.get(index) else { return unchanged() };
     let refused = |why: &str| {
         let message =
             format!("the kernel cannot compare `{}` with `{}`: {why}", term.field, term.operator.text());
@@ -63,8 +58,13 @@ fn of_term(term: &Term, schema: &Schema) -> Result<Expression, FilterError> {
         )
     };
     if field.notation == Notation::Computed {
-        return Err(refused("the daemon computes it"));
+        return Err(refused("the daemon makes it of others"));
     }
+    let (Kind::Number { bytes, signed }, Some(compare), None) =
+        (kind, Compare::of(term.operator), term.suffix)
+    else {
+        return unchanged();
+    };
     let load = Load { source, bytes, signed, swapped: false, is_lower_half: field.is_lower_half };
     let with = |operator, bits: u64| {
         let operand =
@@ -173,6 +173,7 @@ mod tests {
                 field("dev", FieldKind::Unsigned { bytes: 4 }, Notation::Device, false),
                 field("plain", FieldKind::Unsigned { bytes: 2 }, Notation::Number, false),
                 field("sum", FieldKind::Unsigned { bytes: 8 }, Notation::Computed, false),
+                field("path", FieldKind::String, Notation::Computed, false),
             ],
             is_return: true,
         }
@@ -208,7 +209,7 @@ mod tests {
         ] {
             assert_eq!(for_kernel(shown).as_deref(), Ok(recorded), "{shown}");
         }
-        for shown in ["port < 1024", "dfd > 2", "sum == 1"] {
+        for shown in ["port < 1024", "dfd > 2", "sum == 1", "path == \"/a\"", "path ~ \"/tmp/*\""] {
             assert!(for_kernel(shown).unwrap_err().starts_with("the kernel cannot compare `"), "{shown}");
         }
     }

@@ -285,7 +285,7 @@ fn first_difference(args: &[Argument], others: &[Argument]) -> Option<usize> {
 fn record(argument: &Argument) -> (Option<&str>, BaseType, Option<u8>) {
     let base = match argument.base_type() {
         BaseType::BitField { container, .. } => BaseType::Unsigned(container),
-        BaseType::DentryName | BaseType::FileName => BaseType::String,
+        BaseType::DentryName | BaseType::FileName | BaseType::Path => BaseType::String,
         base => base,
     };
     let name = argument.name.as_ref().map(|name| name.text.as_str());

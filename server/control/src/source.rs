@@ -82,7 +82,9 @@ fn compiled(
 ) -> Result<(u16, CompiledFormat), Error> {
     let format = read_format(tracefs, name)?;
     let recorded = format.fields.iter().map(|field| field.name.as_str());
-    let mut names = recorded.chain(options.computed.iter().map(Computed::name));
+    let made =
+        options.computed.iter().map(Computed::name).chain(options.paths.iter().map(|path| &*path.name));
+    let mut names = recorded.chain(made);
     if options.stack && names.any(|name| name == STACK_FIELD) {
         let message = format!(
             "`{name}` has a field `{STACK_FIELD}` already, so that its call stack would have no name"
@@ -122,6 +124,7 @@ fn compile_options(definition: &ProbeDefinition) -> CompileOptions {
         besides_parameters: has_parameters.then(|| names(&|_| true)),
         notations: Notations::new(),
         computed: definition.computed.clone(),
+        paths: definition.paths.clone(),
     }
 }
 

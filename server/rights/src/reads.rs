@@ -185,7 +185,7 @@ fn of_argument(argument: &Argument) -> Reads {
         BaseType::UserString => value.with(Read::Strings).with(Read::UserMemory),
         // The kernel expands them to dereferences of the value, and a `string` at the end of them
         // (kernel/trace/trace_probe.c:traceprobe_expand_dentry_args).
-        BaseType::DentryName | BaseType::FileName => {
+        BaseType::DentryName | BaseType::FileName | BaseType::Path => {
             value.with(Read::Strings).with(Read::KernelMemory).with(Read::UserMemory)
         }
         _ => value,

@@ -124,6 +124,7 @@ fn fetch_type(ty: Type) -> v1::FetchType {
         BaseType::SymbolString => Name::Symstr,
         BaseType::DentryName => Name::Dentry,
         BaseType::FileName => Name::File,
+        BaseType::Path => Name::Path,
         BaseType::BitField { width, offset, container } => {
             let field = v1::FetchBitField {
                 width: width.into(),

@@ -76,6 +76,7 @@ mod overload;
 mod packages;
 mod packaging;
 mod pages;
+mod paths;
 mod plans;
 mod power_cuts;
 mod profiles;
@@ -170,6 +171,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("changes", changes::TESTS),
     ("declarations", declarations::TESTS),
     ("together", together::TESTS),
+    ("paths", paths::TESTS),
     ("plans", plans::TESTS),
     ("rollout", rollout::TESTS),
     ("watch", watch::TESTS),

@@ -7,6 +7,7 @@
 use super::Span;
 use super::computed::Computed;
 use super::diagnostic::Diagnostic;
+use super::path::PathField;
 
 /// What one text says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -68,6 +69,8 @@ pub struct ProbeDefinition {
     pub args: Vec<Argument>,
     /// Fields that are computed of arguments, and shown in their place.
     pub computed: Vec<Computed>,
+    /// Paths that are joined of arguments, and shown in their place.
+    pub paths: Vec<PathField>,
     /// What the writer should know although the definition is accepted.
     pub warnings: Vec<Diagnostic>,
     /// The whole definition, without comment and surrounding blanks.
@@ -263,6 +266,9 @@ pub enum BaseType {
     DentryName,
     /// `%pD`: the name of a `struct file`.
     FileName,
+    /// `path`: the whole path of a `struct file`, `path` or `dentry`. The kernel does not know it, and gets what a
+    /// [`PathField`] consists of.
+    Path,
     /// `bWIDTH@OFFSET/SIZE`.
     BitField {
         /// Bits, at least 1.
@@ -327,7 +333,7 @@ impl Place {
 impl BaseType {
     /// Whether the record contains a `__data_loc` that refers to text elsewhere in the record.
     pub const fn is_text(self) -> bool {
-        matches!(self, Self::String | Self::UserString | Self::DentryName | Self::FileName)
+        matches!(self, Self::String | Self::UserString | Self::DentryName | Self::FileName | Self::Path)
     }
 
     /// Whether it is text in memory: `string` and `ustring`.
@@ -342,7 +348,7 @@ impl BaseType {
             Self::BitField { container, .. } => container.bytes(),
             Self::Char => 1,
             Self::Symbol | Self::SymbolString => 8,
-            Self::String | Self::UserString | Self::DentryName | Self::FileName => 4,
+            Self::String | Self::UserString | Self::DentryName | Self::FileName | Self::Path => 4,
         }
     }
 }
@@ -360,6 +366,11 @@ impl Argument {
     /// parameter then.
     pub fn is_written_out(&self) -> bool {
         self.ty.is_some_and(|ty| matches!(ty.base, BaseType::DentryName | BaseType::FileName))
+    }
+
+    /// Whether it is a whole path.
+    pub fn is_path(&self) -> bool {
+        self.ty.is_some_and(|ty| ty.base == BaseType::Path)
     }
 
     /// The type if none is written: text for `$comm` and immediate strings, else a word in
@@ -393,6 +404,7 @@ impl ProbeDefinition {
             event: None,
             args: Vec::new(),
             computed: Vec::new(),
+            paths: Vec::new(),
             warnings: Vec::new(),
             ..self
         }

@@ -81,6 +81,7 @@ fn named(group: Word<'_>, event: Word<'_>) -> Result<ProbeDefinition, Diagnostic
         place: Place::Event { span },
         args: Vec::new(),
         computed: Vec::new(),
+        paths: Vec::new(),
         warnings: Vec::new(),
         span,
     })

@@ -191,8 +191,8 @@ fn companions(definition: &ProbeDefinition, features: &Features) -> (Vec<Argumen
     let end = end_argument(definition.span);
     let end_fits = budget.take(std::slice::from_ref(&end));
 
-    for (index, argument) in definition.args.iter().enumerate().filter(|(_, argument)| reads_memory(argument))
-    {
+    let needs_one = |argument: &Argument| reads_memory(argument) && !definition.is_part_of_path(argument);
+    for (index, argument) in definition.args.iter().enumerate().filter(|(_, argument)| needs_one(argument)) {
         let made = wanted(argument, index, definition, features)
             .and_then(|made| if end_fits && budget.take(&made) { Ok(made) } else { Err(Reason::Many) });
         match made {

@@ -69,6 +69,7 @@ mod names;
 mod old_form;
 mod parameters;
 mod parse;
+pub mod path;
 mod program;
 pub mod prototype;
 mod render;

@@ -146,7 +146,18 @@ fn probe(
     let args = arguments.args;
     let (computed, warnings) = computed::of_text(text, &args);
     let tree = place.map(|place| {
-        let probe = ProbeDefinition { kind, maxactive, group, event, place, args, computed, warnings, span };
+        let probe = ProbeDefinition {
+            kind,
+            maxactive,
+            group,
+            event,
+            place,
+            args,
+            computed,
+            paths: Vec::new(),
+            warnings,
+            span,
+        };
         Definition::Probe(probe)
     });
     Parsed { tree, findings }

@@ -102,6 +102,10 @@ pub(super) fn check(argument: &Argument, kind: ProbeKind, features: &Features) -
     let count = argument.ty.and_then(|ty| ty.count);
     let base = argument.base_type();
 
+    // The kernel gets other arguments for it, which are checked then.
+    if base == BaseType::Path {
+        return Ok(());
+    }
     // The kernel replaces these types before it parses the line: by dereferences and `string`.
     let name_derefs = match base {
         BaseType::DentryName => 2,

@@ -140,6 +140,7 @@ impl fmt::Display for BaseType {
             Self::SymbolString => f.write_str("symstr"),
             Self::DentryName => f.write_str("%pd"),
             Self::FileName => f.write_str("%pD"),
+            Self::Path => f.write_str("path"),
             Self::BitField { width, offset, container } => {
                 write!(f, "b{width}@{offset}/{}", container.bits())
             }

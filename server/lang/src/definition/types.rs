@@ -40,7 +40,7 @@ pub(super) fn parse(word: Word<'_>, text_only: bool, features: &Features) -> Res
             ));
         }
         text if text.starts_with('b') => bit_field(base_word),
-        text => (plain(text, features), None),
+        text => (plain(text, count.is_some(), features), None),
     };
     let Some(base) = base else {
         let message = if base_word.text.is_empty() {
@@ -83,7 +83,7 @@ fn array_length(rest: Word<'_>) -> Result<u8, Diagnostic> {
     })
 }
 
-fn plain(text: &str, features: &Features) -> Option<BaseType> {
+fn plain(text: &str, is_array: bool, features: &Features) -> Option<BaseType> {
     let width = |digits: &str| match digits {
         "8" => Some(Width::W8),
         "16" => Some(Width::W16),
@@ -97,6 +97,8 @@ fn plain(text: &str, features: &Features) -> Option<BaseType> {
         "string" => Some(BaseType::String),
         "ustring" if features.ustring => Some(BaseType::UserString),
         "symstr" if features.symstr => Some(BaseType::SymbolString),
+        // The kernel has none: it is made of the types of the kernel.
+        "path" if features.own_types && !is_array => Some(BaseType::Path),
         _ => text
             .strip_prefix('u')
             .and_then(width)
@@ -146,6 +148,7 @@ fn known(features: &Features) -> String {
         (true, "string, "),
         (features.ustring, "ustring, "),
         (features.percent_pd, "%pd, %pD, "),
+        (features.own_types, "path, "),
     ] {
         known.push_str(if has { name } else { "" });
     }
@@ -154,9 +157,13 @@ fn known(features: &Features) -> String {
 
 /// The type that was probably meant by people who write C, or for a newer kernel.
 fn instead_of(text: &str, features: &Features) -> Option<&'static str> {
-    const NAMES: &str = "write `%pd` for the name in a `struct dentry`, and `%pD` for that in a `struct file`: no type is the whole path";
     Some(match text {
-        "path" | "dentry" | "file" if features.percent_pd => NAMES,
+        "path" if features.own_types => "one path is one value: write `path`",
+        "dentry" | "file" | "d_path" if features.own_types => "write `path` for the whole path",
+        "path" | "dentry" | "file" if features.percent_pd => {
+            "this kernel does not show its types, by which a path is read: write `%pd` for the name in a `struct dentry`, \
+             and `%pD` for that in a `struct file`"
+        }
         "int" => "write `s32`",
         "unsigned" | "uint" => "write `u32`",
         "long" => "write `s64`",

@@ -303,7 +303,7 @@ impl Columns {
 }
 
 impl Column {
-    fn new(kind: FieldKind, values_per_row: usize) -> Self {
+    pub(super) fn new(kind: FieldKind, values_per_row: usize) -> Self {
         let kind = if kind == FieldKind::SymbolName { FieldKind::String } else { kind };
         let offsets = if kind == FieldKind::String { vec![0; 4] } else { Vec::new() };
         // A string may be an address first, which is one value of each row.
@@ -462,7 +462,7 @@ impl Column {
     }
 
     /// How many values there are in all rows.
-    fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         match self.kind {
             FieldKind::String => self.texts().saturating_add(self.values.rows()),
             _ => self.values.rows().saturating_mul(self.values_per_row),
@@ -522,6 +522,18 @@ impl Column {
         let end = u32::try_from(self.bytes.len().saturating_add(text.len()));
         let Ok(end) = end else { return Err(DecodeError::ColumnFull) };
         self.bytes.extend_from_slice(text);
+        self.offsets.extend_from_slice(&end.to_le_bytes());
+        Ok(())
+    }
+
+    /// Appends one string that is written behind those before it.
+    pub(super) fn push_made_text(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), DecodeError> {
+        let before = self.bytes.len();
+        write(&mut self.bytes);
+        let Ok(end) = u32::try_from(self.bytes.len()) else {
+            self.bytes.truncate(before);
+            return Err(DecodeError::ColumnFull);
+        };
         self.offsets.extend_from_slice(&end.to_le_bytes());
         Ok(())
     }

@@ -14,10 +14,12 @@ use super::computed::{self, Formula};
 use super::declared;
 use super::dynamic::Guard;
 use super::gather::WINDOW_BYTES;
+use super::path::{self, PathPlan};
 use super::stack;
 use super::{Base, FieldKind, FieldSchema, Notation, Schema};
 use kprobed_host::tracefs::format::{Field, Format, Presentation, Shape};
 use kprobed_lang::definition::computed::Computed;
+use kprobed_lang::definition::path::PathField;
 
 /// Largest size of a record: descriptors have 16 bits for an offset.
 const RECORD_BYTES_MAX: usize = 1 << 16;
@@ -40,6 +42,8 @@ pub struct CompileOptions {
     pub besides_parameters: Option<HashSet<String>>,
     /// Fields that are computed of others, which are shown in their place.
     pub computed: Vec<Computed>,
+    /// Paths that are joined of others, which are shown in their place.
+    pub paths: Vec<PathField>,
 }
 
 impl CompileOptions {
@@ -59,6 +63,8 @@ pub struct CompiledFormat {
     pub(super) steps: Vec<Step>,
     /// Of the computed fields.
     pub(super) formulas: Vec<Formula>,
+    /// Of the whole paths.
+    pub(super) paths: Vec<PathPlan>,
     /// Size in bytes of the fixed part of this event's records.
     pub(super) fixed_bytes: usize,
     /// Whether all steps are copies without guards, within a window.
@@ -103,6 +109,8 @@ pub(super) enum Action {
     Stack,
     /// A number by the formula of this index, and its size.
     Computed { formula: usize, bytes: usize },
+    /// A text by the path of this index.
+    Path { path: usize },
 }
 
 /// Why records of a format cannot be decoded.
@@ -141,8 +149,8 @@ pub enum CompileError {
         /// The field.
         name: String,
     },
-    /// The formula of a computed field has no such number to compute with.
-    #[error("there is no number `{name}` to compute a field of")]
+    /// A field that is made of others lacks such a number or text.
+    #[error("there is no `{name}` of which a field could be made")]
     Part {
         /// The argument.
         name: String,
@@ -213,7 +221,10 @@ impl CompiledFormat {
         for field in fields.iter_mut().filter(|field| options.unproven.contains(&field.name)) {
             field.fault_detected = false;
         }
-        let formulas = computed::fold(&options.computed, &mut fields, &mut steps)?;
+        let (formulas, mut made) = computed::made(&options.computed, &fields, &steps)?;
+        let (paths, joined) = path::made(&options.paths, &fields, &steps)?;
+        made.extend(joined);
+        computed::fold(&made, &mut fields, &mut steps);
         if options.stack {
             fields.push(stack::field());
             steps.push(Step { at: 0, action: Action::Stack, guards: Vec::new() });
@@ -223,7 +234,7 @@ impl CompiledFormat {
         let fixed_bytes = fixed_bytes(format)?;
         let is_fixed = fixed_bytes <= WINDOW_BYTES
             && steps.iter().all(|step| matches!(step.action, Action::Copy { .. }) && step.guards.is_empty());
-        Ok(Self { id: format.id, schema, head, steps, formulas, fixed_bytes, is_fixed })
+        Ok(Self { id: format.id, schema, head, steps, formulas, paths, fixed_bytes, is_fixed })
     }
 
     /// `common_type` of the records that it decodes.

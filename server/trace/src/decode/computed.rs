@@ -38,16 +38,44 @@ impl Formula {
     }
 }
 
-/// Puts each computed field where the first of its parts is, and takes all parts away.
-pub(super) fn fold(
+/// A field that is made of others.
+pub(super) struct Made {
+    /// Those.
+    pub(super) parts: Vec<String>,
+    pub(super) field: FieldSchema,
+    pub(super) step: Step,
+}
+
+/// Puts each field that is made where the first of its parts is, and takes all parts away.
+pub(super) fn fold(made: &[Made], fields: &mut Vec<FieldSchema>, steps: &mut Vec<Step>) {
+    if made.is_empty() {
+        return;
+    }
+    let mut waiting: Vec<_> = made.iter().collect();
+    let recorded = std::mem::take(fields).into_iter().zip(std::mem::take(steps));
+    for (field, step) in recorded {
+        let is_part_of = |made: &Made| made.parts.contains(&field.name);
+        for Made { field, step, .. } in waiting.extract_if(.., |made| is_part_of(made)) {
+            fields.push(field.clone());
+            steps.push(step.clone());
+        }
+        if !made.iter().any(is_part_of) {
+            fields.push(field);
+            steps.push(step);
+        }
+    }
+}
+
+/// The fields of rules, with their parts.
+pub(super) fn made(
     rules: &[Computed],
-    fields: &mut Vec<FieldSchema>,
-    steps: &mut Vec<Step>,
-) -> Result<Vec<Formula>, CompileError> {
+    fields: &[FieldSchema],
+    steps: &[Step],
+) -> Result<(Vec<Formula>, Vec<Made>), CompileError> {
     let mut formulas = Vec::new();
     let mut made = Vec::new();
     for rule in rules {
-        let (mut parts, mut guards, mut first) = (Vec::new(), Vec::new(), None);
+        let (mut parts, mut guards) = (Vec::new(), Vec::new());
         let mut fault_detected = true;
         for name in rule.parts() {
             let missing = || CompileError::Part { name: name.clone() };
@@ -63,7 +91,6 @@ pub(super) fn fold(
             if field.array_len.is_some() || !matches!(step.action, Action::Copy { .. }) {
                 return Err(missing());
             }
-            first.get_or_insert(index);
             parts.push(Part { at: step.at, bytes, signed });
             guards.extend(step.guards.iter().copied());
             fault_detected &= field.fault_detected;
@@ -87,22 +114,8 @@ pub(super) fn fold(
             is_lower_half: false,
         };
         let action = Action::Computed { formula: formulas.len(), bytes: usize::from(bytes) };
-        made.push((first, field, Step { at: 0, action, guards }));
+        made.push(Made { parts: rule.parts().to_vec(), field, step: Step { at: 0, action, guards } });
         formulas.push(Formula { rule: rule.clone(), parts });
     }
-    if made.is_empty() {
-        return Ok(formulas);
-    }
-    let recorded = std::mem::take(fields).into_iter().zip(std::mem::take(steps));
-    for (index, (field, step)) in recorded.enumerate() {
-        for (_, field, step) in made.iter().filter(|(first, ..)| *first == Some(index)) {
-            fields.push(field.clone());
-            steps.push(step.clone());
-        }
-        if !rules.iter().any(|rule| rule.parts().contains(&field.name)) {
-            fields.push(field);
-            steps.push(step);
-        }
-    }
-    Ok(formulas)
+    Ok((formulas, made))
 }

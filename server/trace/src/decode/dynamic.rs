@@ -88,13 +88,13 @@ impl Guard {
     }
 }
 
-/// The string argument of a dynamic event.
-pub(super) fn append_argument(
+/// The string argument of a dynamic event. `None`: it could not be read.
+#[inline]
+pub(super) fn argument(
     record: &[u8],
     at: usize,
     next_at: Option<usize>,
-    column: &mut Column,
-) -> Result<(), DecodeError> {
+) -> Result<Option<&[u8]>, DecodeError> {
     let own = Descriptor::read(record, at)?;
     let room = match next_at {
         Some(next_at) => own.taken(record, at, next_at)?,
@@ -102,10 +102,23 @@ pub(super) fn append_argument(
     };
     let length = own.length.min(room);
     if length == 0 {
+        return Ok(None);
+    }
+    Ok(Some(text(Descriptor { length, ..own }.bytes(record, at)?)))
+}
+
+/// Appends the string argument of a dynamic event.
+pub(super) fn append_argument(
+    record: &[u8],
+    at: usize,
+    next_at: Option<usize>,
+    column: &mut Column,
+) -> Result<(), DecodeError> {
+    let Some(text) = argument(record, at, next_at)? else {
         column.push_text_fault();
         return Ok(());
-    }
-    column.push_text(text(Descriptor { length, ..own }.bytes(record, at)?))
+    };
+    column.push_text(text)
 }
 
 /// The string array argument of a dynamic event.

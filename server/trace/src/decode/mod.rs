@@ -20,6 +20,7 @@ mod declared;
 mod dynamic;
 mod gather;
 mod packed;
+mod path;
 mod row;
 mod stack;
 mod table;

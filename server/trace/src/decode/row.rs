@@ -7,7 +7,6 @@
 
 use super::columns::{ADDRESS_BYTES, Column, Columns};
 use super::compiled::{Action, CompiledFormat, Step};
-use super::computed::Formula;
 use super::dynamic;
 
 /// Why a record is not an event of the plan. Nothing was appended.
@@ -81,7 +80,7 @@ impl CompiledFormat {
         let return_ip = head.return_ip.map(|at| fixed::<ADDRESS_BYTES>(record, at)).transpose()?;
 
         for (step, column) in self.steps.iter().zip(&mut columns.fields) {
-            if let Err(error) = step.append(record, column, &self.formulas) {
+            if let Err(error) = step.append(record, column, self) {
                 columns.drop_unfinished_row();
                 return Err(error);
             }
@@ -103,7 +102,7 @@ impl CompiledFormat {
 
 impl Step {
     #[inline]
-    fn append(&self, record: &[u8], column: &mut Column, formulas: &[Formula]) -> Result<(), DecodeError> {
+    fn append(&self, record: &[u8], column: &mut Column, format: &CompiledFormat) -> Result<(), DecodeError> {
         for guard in &self.guards {
             if guard.tells_fault(record)? {
                 column.push_faulted_row();
@@ -133,12 +132,17 @@ impl Step {
             // Until its record comes.
             Action::Stack => column.push_text_fault(),
             Action::Computed { formula, bytes } => {
-                let value = formulas.get(formula).map(|formula| formula.value(record)).transpose()?.flatten();
+                let formula = format.formulas.get(formula);
+                let value = formula.map(|formula| formula.value(record)).transpose()?.flatten();
                 match value.map(u64::to_le_bytes).as_ref().and_then(|value| value.get(..bytes)) {
                     Some(value) => column.push_values(value),
                     None => column.push_faulted_row(),
                 }
             }
+            Action::Path { path } => match format.paths.get(path) {
+                Some(path) => path.append(record, column)?,
+                None => column.push_text_fault(),
+            },
         }
         Ok(())
     }

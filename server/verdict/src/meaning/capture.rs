@@ -131,27 +131,34 @@ fn code_of(around: &Around<'_>, report: &Report, parts: &[Part]) -> Option<Code>
     depends.then(|| code::whole(&around.lines(), around.function))
 }
 
+/// For each resolved argument the written one that it comes from; none for the arguments of `$arg*`.
+pub(super) fn sources<'a>(
+    written: &'a ProbeDefinition,
+    resolved: &ProbeDefinition,
+) -> Vec<Option<&'a Argument>> {
+    let is_all = |argument: &Argument| argument.fetch.kind == FetchKind::AllArguments;
+    let mut paths = resolved.paths.iter().map(|path| path.parts().count());
+    let mut count = |argument: &Argument| if argument.is_path() { paths.next().unwrap_or(1) } else { 1 };
+    let counted: Vec<_> = written.args.iter().map(|argument| (argument, count(argument))).collect();
+    let named: usize = counted.iter().filter(|(argument, _)| !is_all(argument)).map(|(_, count)| count).sum();
+    let of_all = resolved.args.len().saturating_sub(named);
+    let sources = counted.into_iter().flat_map(|(argument, count)| {
+        if is_all(argument) { vec![None; of_all] } else { vec![Some(argument); count] }
+    });
+    sources.collect()
+}
+
 /// For each resolved argument its path of members, if it was written by name.
 fn names(written: &ProbeDefinition, resolved: &ProbeDefinition, notes: &[Note]) -> Vec<Option<String>> {
-    // `$arg*` stands for all arguments that the definition has beyond its others.
-    let is_all = |argument: &Argument| argument.fetch.kind == FetchKind::AllArguments;
-    let all_at = written.args.iter().position(is_all).unwrap_or(written.args.len());
-    let behind = written.args.len().saturating_sub(all_at + 1);
-    let first_behind = resolved.args.len().saturating_sub(behind);
-    let source = |index: usize| match index {
-        index if index < all_at => written.args.get(index),
-        index if index >= first_behind => written.args.get(all_at + 1 + index - first_behind),
-        _ => None,
-    };
-    let path = |index: usize| {
+    let path = |(index, source): (usize, Option<&Argument>)| {
         let note = notes.iter().find(|note| note.index == index)?;
         // What `$argN` resolves to has a name, and was written by number.
-        let by_number = source(index).is_some_and(|argument| {
+        let by_number = source.is_some_and(|argument| {
             matches!(chain::root_of(&argument.fetch).kind, FetchKind::Argument(_) | FetchKind::Retval)
         });
         (!by_number).then(|| note.path.clone())
     };
-    (0..resolved.args.len()).map(path).collect()
+    sources(written, resolved).into_iter().enumerate().map(path).collect()
 }
 
 fn argument_name(argument: &Argument) -> String {
@@ -323,7 +330,7 @@ pub(super) fn bits_of(ty: Option<kprobed_lang::definition::Type>, argument: &Arg
         BaseType::BitField { width, offset, .. } => offset.into()..u64::from(offset) + u64::from(width),
         // The length of a text is not known before it is read.
         base if base.is_pointed_text() => 0..8,
-        BaseType::DentryName | BaseType::FileName => 0..64,
+        BaseType::DentryName | BaseType::FileName | BaseType::Path => 0..64,
         base => 0..u64::from(base.bytes()) * 8 * u64::from(ty.and_then(|ty| ty.count).unwrap_or(1)),
     }
 }

@@ -2,7 +2,7 @@
 //!
 //! Owns that line. Never decides whether the daemon uses it.
 
-use super::capture::{Around, Subject};
+use super::capture::{self, Around, Subject};
 use super::chain::{self, At, Chain, PARAMETER_REGISTERS, Root};
 use super::layout::slot_at;
 use super::type_name::{pointed, type_name};
@@ -17,15 +17,19 @@ pub fn port(before: &Meaning, subject: &Subject<'_>) -> Option<ProbeDefinition> 
     let around = Around::of(subject)?;
     let place = place(before, &around, &subject.written.place)?;
     let parts = before.parts.as_slice();
+    let sources = capture::sources(subject.written, subject.resolved);
+    // `$arg*` is not ported: it is not known which of its fields was wanted.
+    let sources: Vec<&Argument> = sources.into_iter().collect::<Option<_>>()?;
     let mut args = Vec::with_capacity(subject.written.args.len());
-    for (written, resolved) in subject.written.args.iter().zip(&subject.resolved.args) {
+    for written in &subject.written.args {
+        // Of the parts of a path the first stands for all.
+        let first = sources.iter().position(|source| std::ptr::eq(*source, written))?;
+        let resolved = subject.resolved.args.get(first)?;
         let name = resolved.name.as_ref().map(|name| name.text.as_str());
         let part = parts.iter().find(|part| Some(part.argument.as_str()) == name)?;
         args.push(if part.named { written.clone() } else { argument(&around, written, part)? });
     }
-    // `$arg*` is not ported: it is not known which of its fields was wanted.
-    let is_whole = subject.written.args.len() == subject.resolved.args.len();
-    is_whole.then(|| ProbeDefinition { place, args, ..subject.written.clone() })
+    Some(ProbeDefinition { place, args, ..subject.written.clone() })
 }
 
 fn place(before: &Meaning, around: &Around<'_>, written: &Place) -> Option<Place> {

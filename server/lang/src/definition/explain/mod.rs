@@ -37,6 +37,8 @@ pub struct Explanation {
 /// One argument in words.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ExplainedArgument {
+    /// Its index in the definition. That of the first part for a path, of which the other parts are not explained.
+    pub index: usize,
     /// The argument in the line for the kernel.
     pub text: String,
     /// What it reads.
@@ -57,9 +59,19 @@ pub fn explain(definition: &ProbeDefinition, dialect: Dialect, features: &Featur
     let named = definition.clone().with_explicit_names();
     let group = named.group.as_ref().map_or("kprobes", |group| &group.text);
     let event = named.event.as_ref().map_or_else(|| named.default_event_name(), |name| name.text.clone());
-    let arguments = named.args.iter().map(|argument| ExplainedArgument {
-        text: argument.to_string(),
-        meaning: words::meaning(argument, features),
+    let arguments = named.args.iter().enumerate().filter_map(|(index, argument)| {
+        let (text, meaning) = if named.is_part_of_path(argument) {
+            let name = argument.name.as_ref()?;
+            let path = named.paths.iter().find(|path| path.parts().next() == Some(&name.text))?;
+            let names: usize = path.levels.iter().map(|level| level.entries.len()).sum();
+            (
+                format!("{}=...:path", path.name),
+                format!("the whole path, of at most {names} names, which are read one by one"),
+            )
+        } else {
+            (argument.to_string(), words::meaning(argument, features))
+        };
+        Some(ExplainedArgument { index, text, meaning })
     });
     Explanation {
         dialect,
@@ -75,7 +87,7 @@ pub fn explain(definition: &ProbeDefinition, dialect: Dialect, features: &Featur
 impl Explanation {
     /// Adds to an argument the name that was written for it, and its declaration in C.
     pub fn note_origin(&mut self, index: usize, path: &str, declaration: &str) {
-        if let Some(argument) = self.arguments.get_mut(index) {
+        if let Some(argument) = self.arguments.iter_mut().find(|argument| argument.index == index) {
             argument.meaning = format!("{path}, which is `{declaration}`: {}", argument.meaning);
         }
         let note =
@@ -97,14 +109,18 @@ fn fields(definition: &ProbeDefinition, features: &Features) -> Vec<ExplainedFie
     let of_argument = |argument: &Argument| {
         let name =
             argument.name.as_ref().map_or_else(|| argument.fetch.to_string(), |name| name.text.clone());
+        if definition.is_part_of_path(argument) {
+            let path = definition.paths.iter().find(|path| path.parts().next() == Some(&name))?;
+            return Some(ExplainedField { name: path.name.clone(), ty: "path".to_owned() });
+        }
         let ty = match argument.ty {
             Some(ty) => ty.to_string(),
             None if words::typed_by_btf(argument, features) => String::new(),
             None => argument.base_type().to_string(),
         };
-        ExplainedField { name, ty }
+        Some(ExplainedField { name, ty })
     };
-    built_in.chain(definition.args.iter().map(of_argument)).collect()
+    built_in.chain(definition.args.iter().filter_map(of_argument)).collect()
 }
 
 fn assumptions(definition: &ProbeDefinition, features: &Features) -> Vec<String> {

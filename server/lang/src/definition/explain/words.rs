@@ -82,6 +82,7 @@ fn single(fetch: &Fetch, base: BaseType) -> String {
         BaseType::FileName => {
             format!("the file name of the struct file at which {} points", value(&fetch.kind))
         }
+        BaseType::Path => format!("the whole path of the file at which {} points", value(&fetch.kind)),
         BaseType::BitField { width, offset, container } => {
             let bits = match (width, offset) {
                 (1, bit) => format!("bit {bit}"),
@@ -100,9 +101,11 @@ fn array(fetch: &Fetch, base: BaseType, count: u8) -> String {
         BaseType::Char => (8, "as characters"),
         BaseType::Symbol | BaseType::SymbolString => (64, "shown as symbols"),
         BaseType::BitField { container, .. } => (container.bits(), "a bit-field of each"),
-        BaseType::String | BaseType::UserString | BaseType::DentryName | BaseType::FileName => {
-            (64, "each the address of a string")
-        }
+        BaseType::String
+        | BaseType::UserString
+        | BaseType::DentryName
+        | BaseType::FileName
+        | BaseType::Path => (64, "each the address of a string"),
     };
     format!("{count} values of {bits} bits, the first at {}, {shown}", location(fetch))
 }

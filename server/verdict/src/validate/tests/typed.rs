@@ -31,6 +31,7 @@ ffffffff81000070 T asm_entry
 ffffffff81000080 T __x64_sys_close
 ffffffff81000090 t lost.constprop.0.isra.0
 ffffffff810000a0 t kept.cold
+ffffffff810000a8 T read_file
 ffffffff810000b0 T _etext
 ffffffff810000b0 d event_enter__close
 ffffffff810000c0 T _end
@@ -93,15 +94,36 @@ fn vmlinux() -> BtfWriter {
     let qstr_hash = w.structure("", 8, &[("hash", u32, 0, 0), ("len", u32, 32, 0)]);
     let qstr_union = w.union("", 8, &[("", qstr_hash), ("hash_len", u64)]);
     let qstr = w.structure("qstr", 16, &[("", qstr_union, 0, 0), ("name", name, 64, 0)]);
-    let dentry = w.structure(
+    // A directory entry points to another one.
+    let dentry = w.pointer(TypeId(qstr.0 + 2));
+    let entry = w.structure(
         "dentry",
         64,
-        &[("d_inode", inode, 0, 0), ("d_name", qstr, 128, 0), ("d_fsdata", opaque, 320, 0)],
+        &[
+            ("d_inode", inode, 0, 0),
+            ("d_name", qstr, 128, 0),
+            ("d_parent", dentry, 256, 0),
+            ("d_fsdata", opaque, 320, 0),
+        ],
     );
-    let dentry = w.pointer(dentry);
-    let path = w.structure("path", 16, &[("mnt", opaque, 0, 0), ("dentry", dentry, 64, 0)]);
-    let const_path = w.modifier(10, "", path);
+    assert_eq!(entry.0, qstr.0 + 2);
+    let fs_type = w.structure("file_system_type", 8, &[("name", text, 0, 0)]);
+    let fs_type = w.pointer(fs_type);
+    let super_block = w.structure("super_block", 48, &[("s_type", fs_type, 320, 0)]);
+    let super_block = w.pointer(super_block);
+    let vfsmount = w.structure("vfsmount", 16, &[("mnt_root", dentry, 0, 0), ("mnt_sb", super_block, 64, 0)]);
+    let mnt = w.pointer(vfsmount);
+    let mount = w.pointer(TypeId(mnt.0 + 2));
+    let of_mount =
+        [("mnt_parent", mount, 128, 0), ("mnt_mountpoint", dentry, 192, 0), ("mnt", vfsmount, 256, 0)];
+    let mount = w.structure("mount", 64, &of_mount);
+    assert_eq!(mount.0, mnt.0 + 2);
+    let whole_path = w.structure("path", 16, &[("mnt", mnt, 0, 0), ("dentry", dentry, 64, 0)]);
+    let const_path = w.modifier(10, "", whole_path);
     let path = w.pointer(const_path);
+    let file = w.structure("file", 32, &[("f_path", whole_path, 128, 0)]);
+    let file = w.pointer(file);
+    w.function("read_file", file, &[("file", file), ("entry", dentry), ("count", u64)]);
     w.function("vfs_open", int, &[("path", path), ("flags", u32), ("how", text)]);
 
     let counter = w.structure("", 4, &[("counter", int, 0, 0)]);
@@ -176,7 +198,7 @@ pub(crate) fn kernel(readme: &str) -> Kernel {
 }
 
 impl Kernel {
-    fn resolve(&self, text: &str) -> Result<Resolution, Vec<Diagnostic>> {
+    pub(super) fn resolve(&self, text: &str) -> Result<Resolution, Vec<Diagnostic>> {
         match parse(text, &self.features)? {
             Definition::Probe(definition) => resolve(&definition, &self.facts, &self.features),
             Definition::Delete(_) => unreachable!("{text}"),
@@ -184,7 +206,7 @@ impl Kernel {
     }
 
     /// The arguments of the line for the kernel.
-    fn args(&self, text: &str) -> String {
+    pub(super) fn args(&self, text: &str) -> String {
         let resolution = self.resolve(text).unwrap_or_else(|problems| panic!("{text}: {problems:?}"));
         let line = resolution.definition.with_explicit_names().render("g", "e");
         line.splitn(3, ' ').nth(2).unwrap_or_default().to_owned()
@@ -195,7 +217,7 @@ impl Kernel {
     }
 
     /// Checks code and place (the `^` in `marked`) of the first problem; returns its hint.
-    fn refused(&self, marked: &str, code: &str) -> String {
+    pub(super) fn refused(&self, marked: &str, code: &str) -> String {
         let caret = marked.find('^').unwrap();
         let text = marked.replacen('^', "", 1);
         let problems = self.resolve(&text).unwrap_err();
@@ -365,7 +387,7 @@ fn refusals_are_those_of_the_kernel() {
         ("p vfs_open flags->^a", "NO_PTR_STRCT"),
         ("p vfs_open path->dentry->d_name->^len", "NO_PTR_STRCT"),
         ("p vfs_open how->^x", "BAD_BTF_TID"),
-        ("p vfs_open path->mnt->^x", "BAD_BTF_TID"),
+        ("p vfs_open path->dentry->d_fsdata->^x", "BAD_BTF_TID"),
         ("p vfs_open path->dentry.^x", "BAD_BTF_TID"),
         ("p vfs_open ^flags:string", "BAD_TYPE4STR"),
         ("p vfs_open ^path:string", "BAD_TYPE4STR"),

@@ -24,6 +24,8 @@
 //! | `struct in6_addr` | its first 8 bytes | its 16 bytes |
 //! | parameter behind one that is passed in two registers or in memory | the wrong register | the right one |
 //!
+//! What has the type `path` becomes the reads of [`whole_path`], whatever the kernel resolves by itself.
+//!
 //! A pointer to `char` stays a number: BTF does not say whether it points to the kernel's memory or
 //! to a program's. `:string` and `:ustring` read the text that it points to.
 
@@ -41,6 +43,7 @@ mod problems;
 mod resolve;
 mod signature;
 pub(crate) mod system_call;
+mod whole_path;
 
 pub use advice::advise;
 pub use describe::{DescribeError, describe_function, describe_members};

@@ -7,7 +7,8 @@ use super::expand::Expansion;
 use super::function::{self, Function, Unknown};
 use super::passing::Passed;
 use super::path::{self, Value};
-use super::{notation, problems, system_call};
+use super::whole_path::WholePath;
+use super::{notation, problems, system_call, whole_path};
 use kprobed_filter::Notation;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::{BtfError, TypeId};
@@ -55,6 +56,18 @@ impl ResolvedNames {
         Self { resolution, findings: Vec::new(), origins: Vec::new() }
     }
 
+    /// The same, if the definition has no path, which is read by the kernel's types.
+    fn without_paths(definition: &ProbeDefinition, why: &str) -> Self {
+        let refused = |(index, argument): (usize, &Argument)| {
+            let ty = argument.ty.filter(|_| argument.is_path())?;
+            let problem = Diagnostic::error(Code::NoBtfEntry, ty.span, format!("no path can be read: {why}"))
+                .with_hint("probe the function by its name, with a parameter that is a `struct file *`");
+            Some(problem.at(Step::Argument(index, ArgumentStep::Fit)))
+        };
+        let findings = definition.args.iter().enumerate().filter_map(refused).collect();
+        Self { findings, ..Self::unchanged(definition) }
+    }
+
     /// The kernel's limits that the line without names exceeds. Judges only what was resolved: the
     /// parser has judged the written text.
     pub fn exceeded_limits(&self, features: &Features) -> Vec<Diagnostic> {
@@ -95,14 +108,14 @@ pub fn resolve_names(
 ) -> ResolvedNames {
     let native = features.btf_args;
     let Place::Symbol { module, symbol, .. } = &definition.place else {
-        return ResolvedNames::unchanged(definition);
+        return ResolvedNames::without_paths(definition, "the types of what an address holds are not known");
     };
     if !definition.args.iter().any(|argument| needs_types(argument, native)) {
         return ResolvedNames::unchanged(definition);
     }
     // This kernel resolves names by itself, but shows its types to no program.
     if native && facts.types.vmlinux().is_err() {
-        return ResolvedNames::unchanged(definition);
+        return ResolvedNames::without_paths(definition, "this kernel does not show its types");
     }
     let look_up = if native { function::look_up_natively } else { function::look_up };
     let function = look_up(symbol, module.as_deref(), facts);
@@ -137,7 +150,7 @@ pub fn resolve_names(
         warnings: Vec::new(),
     };
     let (mut resolved, mut origins) = (Vec::with_capacity(args.len()), Vec::with_capacity(args.len()));
-    let mut taken = Vec::with_capacity(args.len());
+    let (mut taken, mut paths) = (Vec::with_capacity(args.len()), Vec::new());
     let mut first_note = None;
     for (index, argument) in &args {
         // Before it parses the expression, the kernel checks whether the name is free: an expansion
@@ -156,6 +169,23 @@ pub fn resolve_names(
             taken.push(name);
         }
         resolver.argument = *index;
+        if argument.is_path() {
+            let fits = |part: &Argument| {
+                let args = vec![part.clone()];
+                exceeded_limits(&ProbeDefinition { args, ..definition.clone().place_alone() }, features)
+                    .is_empty()
+            };
+            match resolver.whole_path(resolved.len(), argument, &fits) {
+                Ok(path) => {
+                    first_note = first_note.or(Some((*index, argument.fetch.span.start)));
+                    origins.extend(path.parts.iter().map(|_part| *index));
+                    resolved.extend(path.parts);
+                    paths.push(path.field);
+                }
+                Err(problem) => findings.push(problem),
+            }
+            continue;
+        }
         match resolver.argument(resolved.len(), argument) {
             Ok(argument) => {
                 if !resolver.notes.is_empty() {
@@ -180,7 +210,7 @@ pub fn resolve_names(
         }
     }
     findings.sort_by_key(|finding| finding.step);
-    let mut definition = ProbeDefinition { args: resolved, ..definition.clone() };
+    let mut definition = ProbeDefinition { args: resolved, paths, ..definition.clone() };
     definition.warnings.extend(warnings);
     definition.warnings.sort_by_key(|warning| warning.span);
     ResolvedNames { resolution: Resolution { definition, notes }, findings, origins }
@@ -200,6 +230,9 @@ fn own_name(argument: &Argument) -> Option<&str> {
 
 /// Whether an argument needs BTF.
 fn needs_types(argument: &Argument, native: bool) -> bool {
+    if argument.is_path() {
+        return true;
+    }
     let mut fetch = &argument.fetch;
     while let FetchKind::Deref { inner, .. } = &fetch.kind {
         fetch = inner;
@@ -340,6 +373,48 @@ impl Resolver<'_> {
         let notation = notation::of(btf, value.ty, &resolved, is_result).map_err(broken)?;
         self.notes.push(Note { index, path: written, declaration, notation });
         Ok(resolved)
+    }
+
+    /// The parts of an argument of the type `path`, of which the first gets this index.
+    fn whole_path(
+        &mut self,
+        index: usize,
+        argument: &Argument,
+        fits: &dyn Fn(&Argument) -> bool,
+    ) -> Result<WholePath, Diagnostic> {
+        let (fetch, misfit) = (&argument.fetch, Step::Argument(self.argument, ArgumentStep::Fit));
+        let function = self.function.map_err(|unknown| problems::unknown(fetch.span, unknown).at(misfit))?;
+        let resolved = match &fetch.kind {
+            FetchKind::Retval => self.result(function, fetch, &[])?,
+            FetchKind::Argument(number) => {
+                let is_it =
+                    |passed: &Passed| matches!(passed, Passed::Words { first, .. } if first == number);
+                let parameter = function.parameters.iter().find(|parameter| is_it(&parameter.passed));
+                let value =
+                    parameter.map(|parameter| Value { fetch: fetch.clone(), ty: parameter.ty, bits: None });
+                Resolved { fetch: fetch.clone(), value, words: 1 }
+            }
+            _ => self.fetch(fetch)?,
+        };
+        let image = self.facts.types.vmlinux();
+        let (Some(value), Ok(image)) = (resolved.value, image) else {
+            let message = format!("the type of `{fetch}` is not known, so that no path can be read");
+            let hint = "name a parameter, or a member of one, that is a `struct file *`";
+            return Err(Diagnostic::error(Code::BadType, fetch.span, message).with_hint(hint).at(misfit));
+        };
+        let name = match (own_name(argument), &fetch.kind) {
+            (Some(name), _) => name.to_owned(),
+            (None, FetchKind::Btf { members, .. }) => {
+                members.last().map_or_else(String::new, |member| member.name.clone())
+            }
+            (None, _) => format!("arg{}", self.argument + 1),
+        };
+        let path = whole_path::expand((&function.btf, &image), &value, argument, &name, fits)
+            .map_err(|problem| problem.at(misfit))?;
+        let broken = |error: BtfError| problems::broken(fetch.span, &error);
+        let declaration = function.btf.declaration(value.ty, &name).map_err(broken)?;
+        self.notes.push(Note { index, path: fetch.to_string(), declaration, notation: Notation::Number });
+        Ok(path)
     }
 
     /// The step at which the kernel looks up the function, its parameter or its result.
