@@ -78,7 +78,8 @@ fn of_events(error: &clap::Error) -> Option<String> {
 /// The help of a code, for an error about a command of that name.
 fn of_code(error: &clap::Error) -> Option<clap::Error> {
     let Some(ContextValue::String(code)) = error.get(ContextKind::InvalidSubcommand) else { return None };
-    let help = format!("{code}: {}\n", entry(code)?);
+    let code = code.to_ascii_uppercase();
+    let help = format!("{code}: {}\n", entry(&code)?);
     Command::new("kprobectl").override_help(help).try_get_matches_from(["kprobectl", "--help"]).err()
 }
 
@@ -171,10 +172,13 @@ mod tests {
             CODES.split("\n### ").skip(1).filter_map(|entry| entry.split('\n').next()).collect();
         assert!(codes.len() > 200, "{}", codes.len());
         for code in codes {
-            let error = grammar().try_get_matches_from(["kprobectl", "help", code]).unwrap_err();
-            let help = explained(error);
-            assert_eq!((help.kind(), help.exit_code()), (ErrorKind::DisplayHelp, 0), "{code}");
-            let text = help.to_string();
+            let help = |code: &str| {
+                explained(grammar().try_get_matches_from(["kprobectl", "help", code]).unwrap_err())
+            };
+            let (written, lower) = (help(code), help(&code.to_lowercase()));
+            assert_eq!((written.kind(), written.exit_code()), (ErrorKind::DisplayHelp, 0), "{code}");
+            let text = written.to_string();
+            assert_eq!(lower.to_string(), text);
             assert!(text.starts_with(code) && text.contains("\nFix: ") && !text.contains("\n#"), "{text}");
         }
         let unknown = grammar().try_get_matches_from(["kprobectl", "help", "NO_SUCH_CODE"]).unwrap_err();

@@ -50,12 +50,12 @@ fn of_term(term: &Term, schema: &Schema) -> Result<Expression, FilterError> {
     let refused = |why: &str| {
         let message =
             format!("the kernel cannot compare `{}` with `{}`: {why}", term.field, term.operator.text());
-        FilterError::new(
-            FilterCode::IllegalFieldOp,
-            term.operator_span,
-            message,
-            "use ==, != or &, or filter with `kprobectl observe --filter`",
-        )
+        let by_daemon = "filter with `kprobectl observe --filter`";
+        let hint = match field.notation {
+            Notation::Computed => by_daemon.to_owned(),
+            _ => format!("use ==, != or &, or {by_daemon}"),
+        };
+        FilterError::new(FilterCode::IllegalFieldOp, term.operator_span, message, hint)
     };
     if field.notation == Notation::Computed {
         return Err(refused("the daemon makes it of others"));

@@ -57,7 +57,7 @@ fn cost(guest: &DaemonGuest) -> Result<Cost> {
     }
 }
 
-/// What doing something costs: the least of several times, since the daemon reads for itself too, now and then.
+/// What doing something costs: the least of several times, since the daemon reads for itself too.
 fn each(guest: &DaemonGuest, act: impl Fn() -> Result<()>) -> Result<Cost> {
     let mut before = cost(guest)?;
     let mut least = Cost { cpu_ns: u64::MAX, reads: u64::MAX };

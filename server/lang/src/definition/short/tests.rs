@@ -105,7 +105,7 @@ impl KernelNames for World {
 }
 
 fn read(text: &str) -> Reading {
-    parse_any_knowing(text, &v6_12(), &World)
+    parse_any_knowing(text, &v6_12().with_types(true), &World)
 }
 
 /// The lines for which a text stands, or what is wrong with it and what to write.

@@ -13,8 +13,8 @@ use kprobed_lang::definition::{
     Type, Width,
 };
 
-/// Names that are read in the file system of the file, in that on which it is mounted, and so on. One may suffice for the
-/// last: the root file system is mounted on the root of another one since 7.0, and in containers.
+/// Names that are read in the file system of the file, in that on which it is mounted, and so on. One may suffice for
+/// the last: the root file system is mounted on the root of another one since 7.0, and in containers.
 const NAMES: [usize; 4] = [8, 4, 3, 1];
 
 /// Bytes that the longest suffix of a part needs.
@@ -238,8 +238,8 @@ fn pointed(pointer: Fetch) -> Fetch {
     Fetch { kind: FetchKind::Deref { user: false, offset: 0, inner: Box::new(pointer) }, span }
 }
 
-/// Where the members of a `struct mount` are, in bytes (fs/mount.h). No pointer that drivers see leads to it, so that it
-/// is looked for by its name.
+/// Where the members of a `struct mount` are, in bytes (fs/mount.h). No pointer that drivers see leads to it: it is
+/// looked for by its name.
 struct MountLayout {
     /// The `struct vfsmount` in it.
     inner: i32,
