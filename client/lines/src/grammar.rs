@@ -4,6 +4,8 @@
 //! ...]` and `[[GROUP:]EVENT=]SRC;PATTERN [ARG ...]`. A backslash takes the meaning from `=`, `@`, `+`, `:`,
 //! `;` and `%`. Before a place, `MODULE:` names the module that has it.
 
+use std::fmt;
+
 use crate::error::{LinesError, Result};
 
 /// A definition as it is written.
@@ -322,6 +324,23 @@ impl Wanted {
             }
         }
         Ok(Self::Variable(Expression { name: given, variable, steps, ty, user }))
+    }
+}
+
+/// The argument, as it is read.
+impl fmt::Display for Wanted {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Kernel(text) => f.write_str(text),
+            Self::Variables => f.write_str("$vars"),
+            Self::Parameters => f.write_str("$params"),
+            Self::Variable(expression) => {
+                expression.name.iter().try_for_each(|name| write!(f, "{name}="))?;
+                f.write_str(&expression.path())?;
+                expression.ty.iter().try_for_each(|ty| write!(f, ":{ty}"))?;
+                f.write_str(if expression.user { "@user" } else { "" })
+            }
+        }
     }
 }
 

@@ -9,7 +9,8 @@
 //! - **Files** ([`Image`]): ELF of x86-64, sections compressed with zlib or zstd, modules (`.ko`) with their
 //!   relocations, supplementary files (`.gnu_debugaltlink`), split files (`.dwo`, `.dwp`); DWARF 4 and 5.
 //! - **Definitions** ([`Definition`]): the grammar of `perf probe`. [`Origin`] is the comment behind the
-//!   kernel's line by which a probe keeps the source line that it was made from.
+//!   kernel's line by which a probe keeps the source line that it was made from, and [`DebugInfo::port`] finds that
+//!   line on another build, or says why it is in doubt.
 //! - **Places** ([`Place`]): all addresses of a function or a line, copies of inlined functions included,
 //!   each by a symbol that the kernel cannot mistake for another one, with the other lines that begin there.
 //! - **Variables** ([`Argument`]): what the name means in C at that place, and what fetches its value:
@@ -40,6 +41,7 @@
 //! # }
 //! ```
 
+mod anchor;
 mod dwarf;
 mod error;
 mod grammar;
@@ -47,6 +49,7 @@ mod image;
 mod index;
 mod model;
 mod origin;
+mod port;
 mod resolve;
 mod symbols;
 mod value;
@@ -57,5 +60,6 @@ pub use grammar::{Definition, Expression, Step, Target, Wanted, Within};
 pub use image::{Identity, Image};
 pub use index::write_index;
 pub use origin::Origin;
+pub use port::{Carried, MadeOfLine, Ported};
 pub use resolve::{Argument, DebugInfo, Fetch, Line, Place, SourceLine, Sources, Visible};
 pub use written::Listing;

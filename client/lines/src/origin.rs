@@ -1,9 +1,11 @@
 //! The source line that a probe was made from, as a comment behind its definition.
 //!
-//! ` # source: FILE:LINE FUNC:LINE build:ID text: ...`. A comment means nothing to the kernel, and goes wherever
-//! the definition goes: to the daemon, into documents, to other hosts.
+//! ` # source: FILE:LINE FUNC:LINE build:ID at:... args:... near:... code:... text: ...`. A comment means nothing to the
+//! kernel, and goes wherever the definition goes: to the daemon, into documents, to other hosts.
 
 use std::fmt;
+
+use crate::anchor::Anchor;
 
 /// What a comment of an origin begins with.
 const MARK: &str = "# source: ";
@@ -24,12 +26,22 @@ pub struct Origin {
     pub relative_line: Option<u32>,
     /// The build id of the kernel or the module, in hexadecimal; empty if it has none.
     pub build_id: String,
+    /// What finds the line again in another build.
+    pub(crate) anchor: Anchor,
     /// The text of the line; empty if no source was found.
     text: String,
 }
 
+/// The text of a line as far as it fits a comment: blanks are one, and nothing ends or continues the comment.
+pub(crate) fn kept(text: &str) -> String {
+    let words = text.split(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '#' | '\\'));
+    let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
+    let text: String = words.join(" ").chars().take(TEXT_MAX).collect();
+    text.trim_end().to_owned()
+}
+
 impl Origin {
-    /// A line, with its text as far as it fits a comment: blanks are one, and nothing ends or continues the comment.
+    /// A line, with its text as far as it fits a comment.
     pub fn new(
         file: &str,
         line: u32,
@@ -38,22 +50,28 @@ impl Origin {
         text: &str,
     ) -> Self {
         let word = |text: &str| text.replace(|c: char| c.is_whitespace() || c.is_control() || c == '#', "_");
-        let words = text.split(|c: char| c.is_whitespace() || c.is_control() || matches!(c, '#' | '\\'));
-        let words: Vec<_> = words.filter(|word| !word.is_empty()).collect();
-        let text: String = words.join(" ").chars().take(TEXT_MAX).collect();
         Self {
             file: word(file),
             line,
             function: word(function),
             relative_line,
             build_id: word(build_id),
-            text: text.trim_end().to_owned(),
+            anchor: Anchor::default(),
+            text: kept(text),
         }
     }
 
     /// The text of the line; empty if no source was found.
     pub fn text(&self) -> &str {
         &self.text
+    }
+
+    /// The line in words: where it is, and its text.
+    pub fn in_words(&self) -> String {
+        let within =
+            self.relative_line.map_or_else(String::new, |line| format!(" ({}:{line})", self.function));
+        let text = if self.text.is_empty() { String::new() } else { format!(": {}", self.text) };
+        format!("{}:{}{within}{text}", self.file, self.line)
     }
 
     /// The origin that follows a definition.
@@ -68,7 +86,8 @@ impl Origin {
             Some((function, line)) => (function, Some(line.parse().ok()?)),
             None => (place, None),
         };
-        let read = Self::new(file, line.parse().ok()?, (function, relative_line), build_id, text);
+        let mut read = Self::new(file, line.parse().ok()?, (function, relative_line), build_id, text);
+        words.for_each(|word| read.anchor.read(word));
         Some(read)
     }
 }
@@ -78,7 +97,7 @@ impl fmt::Display for Origin {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(f, "{MARK}{}:{} {}", self.file, self.line, self.function)?;
         self.relative_line.iter().try_for_each(|line| write!(f, ":{line}"))?;
-        write!(f, " build:{}", self.build_id)?;
+        write!(f, " build:{}{}", self.build_id, self.anchor)?;
         if self.text.is_empty() { Ok(()) } else { write!(f, " text: {}", self.text) }
     }
 }
@@ -88,6 +107,7 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::anchor::{Around, PlaceNumber};
 
     #[test]
     fn an_origin_is_a_comment_of_one_line() {
@@ -113,11 +133,20 @@ mod tests {
         #[test]
         fn an_origin_is_found_as_it_was_written(
             file in r"\PC{1,20}", line: u32, function in r"\PC{1,12}", within: Option<u32>, id in "[0-9a-f]{0,40}",
-            text in r"(?s).{0,200}",
+            text in r"(?s).{0,200}", arguments in prop::collection::vec(r"\PC{0,9}", 0..4),
+            place: Option<(usize, usize)>, caller in prop::option::of("[a-z_]{1,9}"),
+            around: Option<(usize, usize, usize, [u32; 4])>, code: Option<u32>,
         ) {
             // No function of C has a colon in its name.
             prop_assume!(!function.contains(':'));
-            let origin = Origin::new(&file, line, (&function, within), &id, &text);
+            let mut origin = Origin::new(&file, line, (&function, within), &id, &text);
+            origin.anchor = Anchor {
+                place: place.map(|(number, of)| PlaceNumber { number, of, inlined_into: caller }),
+                around: around.map(|(number, of, alike, near)| Around { number, of, alike, near }),
+                code,
+                arguments: None,
+            };
+            origin.anchor.set_arguments(arguments);
             let written = format!("p:a f {origin}");
             prop_assert!(!written.contains('\n') && !written.ends_with('\\'));
             prop_assert_eq!(written.matches('#').count(), 1);

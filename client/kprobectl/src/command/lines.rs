@@ -7,14 +7,15 @@ use std::path::PathBuf;
 use clap::Args;
 use kprobed_client::Client;
 use kprobed_client::api::{CodeInstruction, ProbeKind};
-use kprobed_lines::{Definition, LinesError, Listing, Place};
+use kprobed_document::document_of;
+use kprobed_lines::{Definition, LinesError, Listing, MadeOfLine, Place};
 use serde_json::{Value, json};
 
 use super::by_source::note;
 use super::connection::connect;
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::lines::{Build, DebugFiles, Places, keep};
+use crate::lines::{Build, DebugFiles, LineProblem, Places, keep};
 use crate::output::{Cell, Column, Output, Row, Tone, arming};
 
 const AFTER_HELP: &str = "\
@@ -37,6 +38,11 @@ the sources, for texts and patterns. With --debug the command works without a da
 --make-index makes a small file of a large one: all that commands need, in a tenth of the size. Without --to it is \
 kept for this user; otherwise it can be copied to others, and given as --debug.
 
+--port offers a probe anew that the daemon holds back after an update, if it was made of a source line: by the text \
+of that line and of its neighbours, which needs --source for the definition and now; else by the number of the line, \
+if the function has code at the same lines; else it prints what the daemon offers, which compares instructions. It \
+says which of them it was, and why a line is in doubt. Only `kprobectl apply` changes the probe.
+
 -D prints the lines for the kernel and defines nothing, as `perf probe -D` does: `kprobectl check --kernel` reads them.
 
 Examples:
@@ -45,6 +51,7 @@ Examples:
   kprobectl lines fs/read_write.c:470-480
   kprobectl lines nf_tables:nft_do_chain -o json
   kprobectl lines -D 'vfs_read:11 count' --debug vmlinux
+  kprobectl lines --port io/slow --source ~/linux-6.1.192
   kprobectl lines --make-index linux-image-6.1.0-56-amd64-dbg.deb
   kprobectl lines --make-index vmlinux --to 6.1.index
   kprobectl trace 'vfs_read:11 count file->f_mode'";
@@ -54,11 +61,14 @@ Examples:
 #[command(after_help = AFTER_HELP)]
 pub(crate) struct Arguments {
     /// FUNC, FUNC:FIRST-LAST or FILE:FIRST-LAST, with `MODULE:` before it for a module
-    #[arg(value_name = "RANGE", required_unless_present_any = ["definitions", "make_index"])]
+    #[arg(value_name = "RANGE", required_unless_present_any = ["definitions", "make_index", "port"])]
     range: Option<String>,
     /// Print the kernel's lines of this definition; may be given more than once
     #[arg(short = 'D', long = "definition", value_name = "DEFINITION", conflicts_with = "range")]
     definitions: Vec<String>,
+    /// Print the definition of this probe for the running kernel: that of the same source line
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["range", "definitions", "make_index"])]
+    port: Option<String>,
     /// Make an index of this file or package
     #[arg(long, value_name = "FILE", conflicts_with_all = ["range", "definitions"])]
     make_index: Option<PathBuf>,
@@ -68,10 +78,11 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    match (arguments.make_index, arguments.range) {
-        (Some(path), _) => make_index(path, arguments.to, output).await?,
-        (None, Some(range)) => list(global, &range, output).await?,
-        (None, None) => print_definitions(global, &arguments.definitions, output).await?,
+    match arguments {
+        Arguments { make_index: Some(path), to, .. } => make_index(path, to, output).await?,
+        Arguments { range: Some(range), .. } => list(global, &range, output).await?,
+        Arguments { port: Some(name), .. } => port(global, &name, output).await?,
+        Arguments { definitions, .. } => print_definitions(global, &definitions, output).await?,
     }
     Ok(Exit::Success)
 }
@@ -115,6 +126,38 @@ async fn print_definitions(
             output.line(&line.definition)?;
         }
         note(text, &lines, output);
+    }
+    Ok(())
+}
+
+/// Prints the definition of a probe for the running kernel: by its source line, or what the daemon offers.
+async fn port(global: &Global, name: &str, output: &mut Output) -> Result<(), Failure> {
+    let client = connect(global).await?;
+    let mut probe = client.get_probe(name).await?;
+    let by_line = match (MadeOfLine::read(&probe.definition), probe.name.split_once('/')) {
+        (Some(made), Some(names)) => global.lines.port(&client, made, names).await,
+        _ => Err(LinesError::new(format!("the definition of `{name}` does not keep a source line")).into()),
+    };
+    let change = probe.meaning_change.as_ref();
+    let offered = change.map(|change| change.offered_definition.clone()).filter(|line| !line.is_empty());
+    probe.definition = match (by_line, offered) {
+        (Ok(line), _) => {
+            line.remarks.iter().for_each(|remark| output.note(remark));
+            line.definition
+        }
+        (Err(LineProblem::Lines(error)), Some(offered)) => {
+            output.note(&error.to_string());
+            output.note("carried by the instructions before the place, which the daemon has compared");
+            offered
+        }
+        (Err(problem), _) => return Err(problem.into()),
+    };
+    if output.is_structured() {
+        output.structured(&serde_json::to_value(document_of(&probe)).map_err(io::Error::from)?)?;
+    } else {
+        output.line(&probe.definition)?;
+        let name = &probe.name;
+        output.hint(&format!("arm it: `kprobectl lines --port {name} -o yaml | kprobectl apply -f -`"));
     }
     Ok(())
 }

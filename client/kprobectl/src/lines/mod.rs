@@ -22,7 +22,7 @@ use std::sync::Arc;
 use clap::Args;
 use kprobed_client::api::{KernelBuild, ListFunctionsRequest};
 use kprobed_client::{Client, Error};
-use kprobed_lines::{DebugInfo, Definition, LinesError, Origin, Place, Target, Visible};
+use kprobed_lines::{DebugInfo, Definition, Line, LinesError, MadeOfLine, Place, Target, Visible};
 use tokio::sync::Mutex;
 
 /// Options for source lines, and what is known of them by now.
@@ -107,6 +107,31 @@ impl Lines {
         Ok(made?)
     }
 
+    /// The line of a probe that was made of a source line, on the build that its host has now.
+    pub(crate) async fn port(
+        &self,
+        client: &Client,
+        made: MadeOfLine,
+        (group, event): (&str, &str),
+    ) -> Result<KernelLine, LineProblem> {
+        let build = self.build_of_host(client, made.module.clone()).await?;
+        let (group, event) = (Some(group.to_owned()), Some(event.to_owned()));
+        let build_id = build.id.clone();
+        let asked = self.ask(&build, move |info, sources| {
+            let texts = |path: &str| sources.text(path);
+            let ported = info.port(&made, &texts)?;
+            let definition = Definition { group, event, ..ported.definition };
+            let line = info.line(&definition, &ported.place, 0)?;
+            let origin = info.origin(&definition, &ported.place, &ported.places, &build_id, &texts);
+            let mut line = kernel_line(line, &ported.place, &origin.to_string())?;
+            line.remarks.insert(0, format!("it was {}", made.origin.in_words()));
+            line.remarks.insert(1, format!("it is {}", origin.in_words()));
+            line.remarks.insert(2, format!("carried by {}", ported.carried.text()));
+            Ok(line)
+        });
+        Ok(asked.await?)
+    }
+
     /// The lines of a definition without a host, by the files of `--debug` alone.
     pub(crate) async fn offline(&self, definition: Definition) -> Made {
         let build = self.build_of_file(definition.module.as_deref())?;
@@ -172,6 +197,11 @@ impl Lines {
                 _ => None,
             },
         };
+        self.build_of_host(client, module).await
+    }
+
+    /// The build of the kernel of a host, or of a module that is loaded there.
+    async fn build_of_host(&self, client: &Client, module: Option<String>) -> Result<Build, LineProblem> {
         let host = client.host_builds(module.iter().cloned().collect()).await?;
         let release = host.kernel_release;
         let found: Option<KernelBuild> = match &module {
@@ -223,23 +253,14 @@ fn kernel_lines(
     sources: &Sources,
     build_id: &str,
 ) -> Result<Vec<KernelLine>, LinesError> {
-    let places = info.places(&definition.target, &|path| sources.text(path))?;
+    let texts = &|path: &str| sources.text(path);
+    let places = info.places(&definition.target, texts)?;
     let mut lines: Vec<KernelLine> = Vec::with_capacity(places.len());
     let mut refused = Vec::new();
     for (number, place) in (0..).zip(&places) {
-        let made =
-            info.line(definition, place, number).and_then(|line| line.objection().map_or(Ok(line), Err));
-        match made {
-            Ok(line) => {
-                let origin = origin(place, sources, build_id);
-                let mut remarks: Vec<_> = line.left_out.iter().map(left_out).collect();
-                remarks.extend(shared(place));
-                lines.push(KernelLine {
-                    definition: format!("{} {origin}", line.text),
-                    text: line.text,
-                    remarks,
-                });
-            }
+        let origin = || info.origin(definition, place, &places, build_id, texts).to_string();
+        match info.line(definition, place, number).and_then(|line| kernel_line(line, place, &origin())) {
+            Ok(line) => lines.push(line),
             Err(error) => refused.push((place, error)),
         }
     }
@@ -257,11 +278,14 @@ fn kernel_lines(
     }
 }
 
-/// The source line of a place, with its text where a source has it.
-pub(crate) fn origin(place: &Place, sources: &Sources, build_id: &str) -> Origin {
-    let (file, line) = (&place.source.file, place.source.line);
-    let text = sources.line(file, line).unwrap_or_default();
-    Origin::new(file, line, (&place.function, place.relative_line), build_id, &text)
+/// The line of one place, with its origin behind it.
+fn kernel_line(line: Line, place: &Place, origin: &str) -> Result<KernelLine, LinesError> {
+    if let Some(error) = line.objection() {
+        return Err(error);
+    }
+    let mut remarks: Vec<_> = line.left_out.iter().map(left_out).collect();
+    remarks.extend(shared(place));
+    Ok(KernelLine { definition: format!("{} {origin}", line.text), text: line.text, remarks })
 }
 
 fn left_out(visible: &Visible) -> String {

@@ -139,11 +139,18 @@ impl Output {
             ("hits per second", past.hits_per_second.map(|rate| format!("{rate:.3}")).unwrap_or_default()),
             ("last hit", past.last_hit_time.clone().unwrap_or_default()),
         ];
-        let source = Origin::find(&probe.definition).map(|origin| ("source", source(&origin)));
+        let origin = Origin::find(&probe.definition);
+        let source = origin.as_ref().map(|origin| ("source", origin.in_words()));
         let rows: Vec<_> = rows.into_iter().chain(source).collect();
         self.text(&properties(self.style, &rows))?;
         if let Some(change) = &probe.meaning_change {
             self.text(&meaning::render(change, width::columns()))?;
+            if origin.is_some() {
+                self.text(&format!(
+                    "\nits source line on this kernel:\n  kprobectl lines --port {}\n",
+                    probe.name
+                ))?;
+            }
         }
         let mut states = Table::new(&["SINCE", "STATE", "WHY"]);
         for record in &past.states {
@@ -173,14 +180,6 @@ impl Output {
         }
         Ok(())
     }
-}
-
-/// The source line of a probe, in words.
-fn source(origin: &Origin) -> String {
-    let within =
-        origin.relative_line.map_or_else(String::new, |line| format!(" ({}:{line})", origin.function));
-    let text = if origin.text().is_empty() { String::new() } else { format!(": {}", origin.text()) };
-    format!("{}:{}{within}{text}", origin.file, origin.line)
 }
 
 #[cfg(test)]

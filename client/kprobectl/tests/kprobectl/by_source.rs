@@ -45,8 +45,8 @@ fn a_line_is_traced_as_the_line_of_the_kernel() {
     assert!(said.contains("note: `main_entry:3 value` is `p:main_entry_L3 main_entry+"), "{said}");
     let made = &fake.log_of_holds()[1];
     assert!(made.starts_with("create p:main_entry_L3 main_entry+"), "{made}");
-    let origin = "# source: kernel.c:17 main_entry:3 build:0123456789abcdef0123456789abcdef01234567 \
-                  text: here += same(value);";
+    let origin = "# source: kernel.c:17 main_entry:3 build:0123456789abcdef0123456789abcdef01234567 at:1/1 \
+                  args:value near:1/1/1/d7e1c9ca/f301caa7/70dce4f4/00000000 code:d2677d0f text: here += same(value);";
     assert!(made.contains(origin), "{made}");
 }
 
@@ -128,6 +128,38 @@ fn lines_and_variables_are_listed() {
     let (exit, listed, said) = asked(&fake, &["vars", "main_entry:3", "--debug", &kernel]);
     assert_eq!(exit, 0, "{said}");
     assert!(listed.starts_with("main_entry+") && listed.contains("value"), "{listed}");
+}
+
+#[test]
+fn a_probe_that_is_held_back_is_offered_at_its_line() {
+    let fake = Fake::start(Ending::Open);
+    let (kernel, sources) = (fixture("kernel.elf"), fixture(""));
+    let port = ["lines", "--port", "kprobes/line"];
+    let with_files = ["--debug", &kernel, "--source", &sources];
+    let (exit, printed, said) = asked(&fake, &[&port[..], &with_files].concat());
+    assert_eq!(exit, 0, "{said}");
+    let line = "p:kprobes/line main_entry+18 value=%di:u64 # source: kernel.c:17 main_entry:3 build:0123456789abcdef";
+    assert!(printed.starts_with(line) && printed.contains(" text: here += same(value);"), "{printed}");
+    for part in [
+        "it was kernel.c:16 (main_entry:2): here += same(value);",
+        "it is kernel.c:17 (main_entry:3): here += same(value);",
+        "carried by the text of the line and of its neighbours",
+        "kprobectl lines --port kprobes/line -o yaml | kprobectl apply -f -",
+    ] {
+        assert!(said.contains(part), "{part}: {said}");
+    }
+    let (_, document, _) = asked(&fake, &[&port[..], &with_files, &["-o", "yaml"]].concat());
+    assert!(document.starts_with("probe: kprobes/line\n") && document.contains(line), "{document}");
+    // Without the texts the number of the line is in doubt, and without debug information all of it is.
+    for (files, reason) in [(&with_files[..2], "have code are others now"), (&[], "no debug information")] {
+        let (exit, printed, said) = asked(&fake, &[&port[..], files].concat());
+        assert_eq!((exit, printed.as_str()), (0, "p:kprobes/line main_entry+98 value=%bx:u64\n"), "{said}");
+        assert!(said.contains(reason) && said.contains("carried by the instructions"), "{said}");
+    }
+    let (exit, _, said) = asked(&fake, &["lines", "--port", "kprobes/open"]);
+    assert!(exit == 1 && said.contains("does not keep a source line"), "{said}");
+    let (_, page, _) = asked(&fake, &["get", "kprobes/line"]);
+    assert!(page.contains("kprobectl lines --port kprobes/line"), "{page}");
 }
 
 #[test]

@@ -21,6 +21,7 @@ use crate::written::Listing;
 use variable::Scene;
 
 pub use fetch::Fetch;
+pub(crate) use places::Extent;
 pub use places::{Place, SourceLine, Sources};
 pub use variable::{Argument, Visible};
 
@@ -88,6 +89,11 @@ impl<'a> DebugInfo<'a> {
     /// The places of all lines of a range: line by line, and of each line first those in functions of their own.
     pub fn listing(&self, listing: &Listing) -> Result<Vec<Place>> {
         places::listing(self.source.as_ref(), listing)
+    }
+
+    /// The lines of a function in this source, or in the only one of this file name.
+    pub(crate) fn extent(&self, function: &str, path: &str) -> Result<Extent> {
+        places::extent(self.source.as_ref(), function, path)
     }
 
     /// The variables in scope at a place.

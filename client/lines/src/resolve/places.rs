@@ -5,7 +5,7 @@ use std::collections::BTreeSet;
 use super::scope::{each_inlined, frames, outer};
 use crate::error::{LinesError, Result};
 use crate::grammar::{Target, Within, matches};
-use crate::model::{Declaration, ScopeKind, Source, Unit, contain, has_components};
+use crate::model::{Declaration, Function, ScopeKind, Source, Unit, contain, has_components};
 use crate::written::Listing;
 
 /// Places of one definition, at most.
@@ -127,6 +127,54 @@ pub(super) fn listing(of: &dyn Source, listing: &Listing) -> Result<Vec<Place>> 
     }
     found.truncate(PLACES_MAX);
     Ok(found)
+}
+
+/// The lines of a function in its source.
+#[derive(Debug, Clone)]
+pub(crate) struct Extent {
+    /// The path of the source.
+    pub(crate) file: String,
+    /// The line that declares it.
+    pub(crate) first: u32,
+    /// The line at which the next function is declared.
+    pub(crate) end: u32,
+    /// Those of its lines that have code, counted from the first.
+    pub(crate) code: BTreeSet<u32>,
+    /// The functions that the first line declares, and those that the line of the end does.
+    pub(crate) declared: [Vec<String>; 2],
+}
+
+/// The lines of a function in a source: the one of this path, or the only one of this file name.
+pub(super) fn extent(of: &dyn Source, name: &str, path: &str) -> Result<Extent> {
+    let file_name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    let mut found: Vec<Extent> = Vec::new();
+    for Found { number, declared } in functions(of, name, Some(&file_name(path)))? {
+        let unit = of.unit(number)?;
+        let end = next_function(&unit, declared).unwrap_or(u32::MAX);
+        let lines = lines_with_code(&unit, declared.file, declared.line.saturating_add(1)..end);
+        let code: BTreeSet<u32> = lines.into_iter().map(|line| line - declared.line).collect();
+        let names = [declared.line, end].map(|line| {
+            let is_there = |function: &&Function| function.declared == Declaration { line, ..declared };
+            unit.functions.iter().filter(is_there).map(|function| function.name.clone()).collect()
+        });
+        let (file, first) = (file(&unit, declared.file), declared.line);
+        match found.iter_mut().find(|has| has.file == file && has.first == first) {
+            Some(has) => {
+                has.code.extend(code);
+                if end < has.end {
+                    (has.end, has.declared) = (end, names);
+                }
+            }
+            None => found.push(Extent { file: file.to_owned(), first, end, code, declared: names }),
+        }
+    }
+    if found.iter().any(|has| has.file == path) {
+        found.retain(|has| has.file == path);
+    }
+    match found.pop() {
+        Some(only) if found.is_empty() => Ok(only),
+        _ => Err(LinesError::new(format!("several sources or lines declare the function `{name}`"))),
+    }
 }
 
 /// The lines of a range that have statements, or call a function that is inlined there.
