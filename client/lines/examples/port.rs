@@ -63,7 +63,9 @@ fn main() -> Outcome<()> {
             *counts.entry(format!("carried by {}; {judged}", found.0)).or_default() += 1;
         }
         println!("{title}: {} probes", drawn.len());
-        counts.iter().for_each(|(outcome, count)| println!("{count:7} {outcome}"));
+        for (outcome, count) in &counts {
+            println!("{count:7} {outcome}");
+        }
         if let (Some(path), true) = (rest.get(2), with_sources) {
             std::fs::write(path, list)?;
         }

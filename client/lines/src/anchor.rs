@@ -98,7 +98,7 @@ impl PlaceNumber {
     /// The number of a place among all places of a definition. `None` if functions of one name, each in a unit of
     /// its own, have some of them: nothing tells these functions apart in another build.
     pub(crate) fn of(place: &Place, places: &[Place]) -> Option<Self> {
-        let like = Self::like(&place.inlined_into, places, |other| other.source == place.source);
+        let like = Self::like(place.inlined_into.as_deref(), places, |other| other.source == place.source);
         let number = like.iter().position(|other| other.address == place.address)? + 1;
         let is_one_unit = like.iter().all(|other| other.unit == place.unit);
         is_one_unit.then(|| Self { number, of: like.len(), inlined_into: place.inlined_into.clone() })
@@ -106,11 +106,14 @@ impl PlaceNumber {
 
     /// The places in the same function, in order.
     pub(crate) fn like<'p>(
-        inlined_into: &Option<String>,
+        inlined_into: Option<&str>,
         places: &'p [Place],
         is_of_line: impl Fn(&Place) -> bool,
     ) -> Vec<&'p Place> {
-        places.iter().filter(|place| place.inlined_into == *inlined_into && is_of_line(place)).collect()
+        places
+            .iter()
+            .filter(|place| place.inlined_into.as_deref() == inlined_into && is_of_line(place))
+            .collect()
     }
 }
 

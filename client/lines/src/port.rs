@@ -4,6 +4,8 @@
 //! number if the function has code at the same lines. What is in doubt is refused. Never compares instructions: that
 //! does the daemon, which needs no debug information.
 
+use std::rc::Rc;
+
 use crate::anchor::{Anchor, Around, Near, PlaceNumber, fits, hash_of, lines_with_text};
 use crate::error::{LinesError, Result};
 use crate::grammar::{Definition, Target, Wanted, Within, of_module};
@@ -136,7 +138,7 @@ impl DebugInfo<'_> {
         let places = self.places(&target, &|_| None)?;
         let line = extent.first.saturating_add(relative);
         let is_of_line = |place: &Place| place.source.line == line && place.source.file == extent.file;
-        let like = PlaceNumber::like(&number.inlined_into, &places, is_of_line);
+        let like = PlaceNumber::like(number.inlined_into.as_deref(), &places, is_of_line);
         let place = number.number.checked_sub(1).and_then(|index| like.get(index));
         let numbers_again = place.and_then(|place| PlaceNumber::of(place, &places));
         let Some((place, true)) = place.map(|place| (*place, numbers_again.as_ref() == Some(number))) else {
@@ -161,17 +163,15 @@ impl DebugInfo<'_> {
         name: &'n str,
         inlined_into: Option<&'n str>,
         file: &str,
-    ) -> Result<(&'n str, Extent)> {
+    ) -> Result<(&'n str, Rc<Extent>)> {
         let found = self.extent(name, file);
-        let outer = inlined_into
-            .filter(|_| found.is_err())
-            .and_then(|outer| Some((outer, self.extent(outer, file).ok()?)));
-        match outer.filter(|(_, extent)| {
-            extent.declared.first().is_some_and(|names| names.iter().any(|one| one == name))
-        }) {
-            Some(outer) => Ok(outer),
-            None => Ok((name, found?)),
+        if let (Err(_), Some(outer)) = (&found, inlined_into)
+            && let Ok(extent) = self.extent(outer, file)
+            && extent.declared.first().is_some_and(|names| names.iter().any(|one| one == name))
+        {
+            return Ok((outer, extent));
         }
+        Ok((name, found?))
     }
 }
 
@@ -191,7 +191,7 @@ fn argument(text: &str) -> Result<Wanted> {
 
 /// The line within the function on this build, and what found it.
 fn find(origin: &Origin, relative: u32, extent: &Extent, source: Option<&str>) -> Result<(u32, Carried)> {
-    let here = format!("`{}` (build {})", origin.function, origin.build_id);
+    let here = format!("`{}`", origin.function);
     let (Some(old), Some(source)) = (&origin.anchor.around, source) else {
         if extent.code.contains(&relative) && origin.anchor.code == Some(hash_of(&extent.code)) {
             return Ok((relative, Carried::RelativeLine));

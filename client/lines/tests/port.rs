@@ -15,6 +15,7 @@ fn with<T>(ask: impl FnOnce(&DebugInfo<'_>) -> T) -> T {
 }
 
 /// The kernel's line of a definition at one of its places, with its origin.
+#[cfg(test)]
 fn made(info: &DebugInfo<'_>, text: &str, number: usize, source: Option<&str>) -> String {
     let definition = Definition::parse(text).unwrap();
     let sources = |_: &str| source.map(str::to_owned);
@@ -24,6 +25,7 @@ fn made(info: &DebugInfo<'_>, text: &str, number: usize, source: Option<&str>) -
 }
 
 /// What becomes of the kernel's line of a definition: the line for this build without the names, and what carried it.
+#[cfg(test)]
 fn ported(
     info: &DebugInfo<'_>,
     line: &str,
@@ -37,13 +39,15 @@ fn ported(
 }
 
 /// The source with one of its lines changed.
+#[cfg(test)]
 fn with_line(number: usize, text: &str) -> String {
     let mut lines: Vec<&str> = SOURCE.lines().collect();
     lines[number - 1] = text;
     lines.join("\n")
 }
 
-/// The line within the function that an origin says.
+/// A kernel's line whose origin says something else.
+#[cfg(test)]
 fn moved(line: &str, from: &str, to: &str) -> String {
     assert!(line.contains(from), "{line}");
     line.replace(from, to)

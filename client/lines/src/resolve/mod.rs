@@ -7,7 +7,9 @@ mod scope;
 mod types;
 mod variable;
 
-use std::collections::HashSet;
+use std::cell::RefCell;
+use std::collections::{HashMap, HashSet};
+use std::rc::Rc;
 
 use kprobed_lang::definition::computed::{Computed, comment};
 
@@ -28,7 +30,12 @@ pub use variable::{Argument, Visible};
 /// The debug information of one kernel or one module.
 pub struct DebugInfo<'a> {
     source: Box<dyn Source + 'a>,
+    /// A definition asks for the same function at each of its places.
+    extents: RefCell<Extents>,
 }
+
+/// The lines of functions, by name and source.
+type Extents = HashMap<(String, String), Result<Rc<Extent>>>;
 
 /// A definition at one of its places.
 #[derive(Debug, Clone)]
@@ -49,7 +56,7 @@ impl<'a> DebugInfo<'a> {
         supplementary: Option<&'a Image<'a>>,
         split: &'a [Image<'a>],
     ) -> Result<Self> {
-        Ok(Self { source: Box::new(Dwarf::new(image, supplementary, split)?) })
+        Ok(Self { source: Box::new(Dwarf::new(image, supplementary, split)?), extents: RefCell::default() })
     }
 
     /// Whether bytes begin as an index does.
@@ -61,7 +68,7 @@ impl<'a> DebugInfo<'a> {
     ///
     /// [`write_index`]: crate::write_index
     pub fn from_index(bytes: &'a [u8]) -> Result<Self> {
-        Ok(Self { source: Box::new(Index::read(bytes)?) })
+        Ok(Self { source: Box::new(Index::read(bytes)?), extents: RefCell::default() })
     }
 
     /// The build id of the kernel or the module; empty if the file has none.
@@ -92,8 +99,10 @@ impl<'a> DebugInfo<'a> {
     }
 
     /// The lines of a function in this source, or in the only one of this file name.
-    pub(crate) fn extent(&self, function: &str, path: &str) -> Result<Extent> {
-        places::extent(self.source.as_ref(), function, path)
+    pub(crate) fn extent(&self, function: &str, path: &str) -> Result<Rc<Extent>> {
+        let found = || places::extent(self.source.as_ref(), function, path).map(Rc::new);
+        let key = (function.to_owned(), path.to_owned());
+        self.extents.borrow_mut().entry(key).or_insert_with(found).clone()
     }
 
     /// The variables in scope at a place.
