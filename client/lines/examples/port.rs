@@ -1,11 +1,11 @@
 //! Ports probes of lines that are drawn by chance from one build of a kernel to another, and judges them by the texts.
 //!
-//! OLD and NEW are files with debug information, the sources are directories. A function is drawn, then one of the
-//! places of its lines, then a variable that can be read there.
-//! The port sees the comment behind the kernel's line and the new build only, once with the sources and once without.
-//! A port is wrong if the new line has another text than the old one. If all lines around it are others, the line is
-//! printed for eyes to judge. LIST is a file for all of them: what carried it, the lines and the places; or why not. With
-//! `changed`, only lines are drawn of which the new source has no copy with the same five lines above and below.
+//! OLD and NEW are files with debug information, or indexes of them; the sources are directories. A function is drawn,
+//! then one of the places of its lines, then a variable that can be read there. The port sees the comment behind the
+//! kernel's line and the new build only, once with the sources and once without. A port is wrong if the new line has
+//! another text than the old one. If all lines around it are others, the line is printed for eyes to judge. LIST is a
+//! file for all of them: what carried it, the lines and the places; or why not. With `changed`, only lines are drawn of
+//! which the new source has no copy with the same five lines above and below.
 //!
 //! ```text
 //! cargo run --release -p kprobed-lines --example port -- OLD NEW OLD_SOURCE NEW_SOURCE [LINES [SEED [LIST [changed]]]]
@@ -19,7 +19,9 @@ use std::error::Error;
 use std::fmt::Write as _;
 use std::path::PathBuf;
 
-use kprobed_lines::{DebugInfo, Definition, Image, Listing, MadeOfLine, Place, Target, Wanted, Within};
+use kprobed_lines::{
+    DebugInfo, Definition, Image, LinesError, Listing, MadeOfLine, Place, Target, Wanted, Within,
+};
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
@@ -31,9 +33,10 @@ fn main() -> Outcome<()> {
     let lines = rest.first().map_or(Ok(200), |text| text.parse())?;
     let seed = rest.get(1).map_or(Ok(1), |text| text.parse())?;
     let (old, new) = (std::fs::read(old)?, std::fs::read(new)?);
-    let (old, new) = (Image::read(&old)?, Image::read(&new)?);
-    let old = Build { info: DebugInfo::read(&old, None, &[])?, source: Tree::of(old_source) };
-    let new = Build { info: DebugInfo::read(&new, None, &[])?, source: Tree::of(new_source) };
+    let image = |bytes| if DebugInfo::is_index(bytes) { Ok(None) } else { Image::read(bytes).map(Some) };
+    let (old_image, new_image) = (image(&old)?, image(&new)?);
+    let old = Build { info: info(&old, old_image.as_ref())?, source: Tree::of(old_source) };
+    let new = Build { info: info(&new, new_image.as_ref())?, source: Tree::of(new_source) };
     let changed = rest.get(3).map(|_| &new.source);
     let drawn = draw(&old, lines, seed, changed)?;
     for (title, with_sources) in [("with both sources", true), ("without sources", false)] {
@@ -71,6 +74,11 @@ fn main() -> Outcome<()> {
         }
     }
     Ok(())
+}
+
+/// The debug information of an image, or that of an index.
+fn info<'b>(bytes: &'b [u8], image: Option<&'b Image<'b>>) -> Result<DebugInfo<'b>, LinesError> {
+    image.map_or_else(|| DebugInfo::from_index(bytes), |image| DebugInfo::read(image, None, &[]))
 }
 
 /// The debug information of a build, and its sources.

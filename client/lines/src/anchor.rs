@@ -201,7 +201,8 @@ fn fnv(text: &str) -> u32 {
 mod tests {
     use super::*;
 
-    const SOURCE: &str = "int f(void)\n{\n\tif (a)\n\t\tgoto out;\n\n\tb = c();\n\tif (b)\n\t\tgoto  out;\nout:\n\treturn 0;\n}\n";
+    const SOURCE: &str = "int f(void)\n{\n\tif (a)\n\t\tgoto out;\n\n\tb = c();\n\tif (b)\n\t\tgoto  out;\n\
+                          out:\n\treturn 0;\n}\n";
 
     #[test]
     fn the_hash_is_that_of_the_world() {

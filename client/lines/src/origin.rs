@@ -1,7 +1,7 @@
 //! The source line that a probe was made from, as a comment behind its definition.
 //!
-//! ` # source: FILE:LINE FUNC:LINE build:ID at:... args:... near:... code:... text: ...`. A comment means nothing to the
-//! kernel, and goes wherever the definition goes: to the daemon, into documents, to other hosts.
+//! ` # source: FILE:LINE FUNC:LINE build:ID at:... args:... near:... code:... text: ...`. A comment means nothing to
+//! the kernel, and goes wherever the definition goes: to the daemon, into documents, to other hosts.
 
 use std::fmt;
 

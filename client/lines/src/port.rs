@@ -120,7 +120,8 @@ impl DebugInfo<'_> {
         let Anchor { place, arguments, .. } = &origin.anchor;
         let (Some(relative), Some(number), Some(arguments)) = (origin.relative_line, place, arguments) else {
             return Err(LinesError::new(
-                "the probe does not keep what finds its line again: it is of an offset, of one of several functions with one name, or of a macro in another source",
+                "the probe does not keep what finds its line again: it is of an offset, of one of several functions \
+                 with one name, or of a macro in another source",
             ));
         };
         let arguments = arguments.iter().map(|text| argument(text)).collect::<Result<Vec<_>>>()?;
@@ -197,7 +198,8 @@ fn find(origin: &Origin, relative: u32, extent: &Extent, source: Option<&str>) -
             return Ok((relative, Carried::RelativeLine));
         }
         let error = LinesError::new(format!(
-            "the lines of {here} that have code are others now, and without the texts nothing says which is line {relative}"
+            "the lines of {here} that have code are others now, and without the texts nothing says which is \
+             line {relative}"
         ));
         return Err(match &origin.anchor.around {
             Some(_) => error.hint("give the sources of the running kernel: `--source DIR`"),
@@ -210,7 +212,8 @@ fn find(origin: &Origin, relative: u32, extent: &Extent, source: Option<&str>) -
     let lines: Vec<&str> = source.lines().collect();
     if !fits(extent, &lines) {
         return Err(LinesError::new(format!(
-            "the source `{}` is not that of the running kernel: its line {} does not declare `{}`, or the next function begins elsewhere",
+            "the source `{}` is not that of the running kernel: its line {} does not declare `{}`, or the next \
+             function begins elsewhere",
             extent.file, extent.first, origin.function
         )).hint("give the sources of the running kernel: `--source DIR`"));
     }
@@ -237,7 +240,8 @@ fn find(origin: &Origin, relative: u32, extent: &Extent, source: Option<&str>) -
     match found {
         Some((line, carried)) => Ok((line.saturating_sub(extent.first), carried)),
         None => Err(LinesError::new(format!(
-            "it is in doubt which line of {here} is `{text}` now: there were {} lines of this text, there are {}, and {best} of {} lines around the likeliest are as they were",
+            "it is in doubt which line of {here} is `{text}` now: there were {} lines of this text, there are {}, \
+             and {best} of {} lines around the likeliest are as they were",
             old.of,
             scored.len(),
             old.near.len()
