@@ -10,7 +10,6 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use crate::origin::kept;
-use crate::resolve::{Extent, Place};
 
 /// Lines above, and below, whose texts are compared.
 const NEAR: usize = 2;
@@ -49,6 +48,21 @@ pub(crate) struct Around {
 /// Hashes of the lines above, the nearest first, and of those below. Lines without a letter or a digit do not count:
 /// they are like others.
 pub(crate) type Near = [u32; 2 * NEAR];
+
+/// The lines of a function in its source.
+#[derive(Debug, Clone)]
+pub(crate) struct Extent {
+    /// The path of the source.
+    pub(crate) file: String,
+    /// The line that declares it.
+    pub(crate) first: u32,
+    /// The line at which the next function is declared.
+    pub(crate) end: u32,
+    /// Those of its lines that have code, counted from the first.
+    pub(crate) code: BTreeSet<u32>,
+    /// The functions that the first line declares, and those that the line of the end does.
+    pub(crate) declared: [Vec<String>; 2],
+}
 
 impl Anchor {
     /// Takes arguments, if a word of a comment can have them.
@@ -93,27 +107,6 @@ impl PlaceNumber {
         let (number, of) = (parts.next()?.parse().ok()?, parts.next()?.parse().ok()?);
         let inlined_into = parts.next().filter(|function| !function.is_empty()).map(str::to_owned);
         Some(Self { number, of, inlined_into })
-    }
-
-    /// The number of a place among all places of a definition. `None` if functions of one name, each in a unit of
-    /// its own, have some of them: nothing tells these functions apart in another build.
-    pub(crate) fn of(place: &Place, places: &[Place]) -> Option<Self> {
-        let like = Self::like(place.inlined_into.as_deref(), places, |other| other.source == place.source);
-        let number = like.iter().position(|other| other.address == place.address)? + 1;
-        let is_one_unit = like.iter().all(|other| other.unit == place.unit);
-        is_one_unit.then(|| Self { number, of: like.len(), inlined_into: place.inlined_into.clone() })
-    }
-
-    /// The places in the same function, in order.
-    pub(crate) fn like<'p>(
-        inlined_into: Option<&str>,
-        places: &'p [Place],
-        is_of_line: impl Fn(&Place) -> bool,
-    ) -> Vec<&'p Place> {
-        places
-            .iter()
-            .filter(|place| place.inlined_into.as_deref() == inlined_into && is_of_line(place))
-            .collect()
     }
 }
 

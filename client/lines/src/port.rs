@@ -6,11 +6,11 @@
 
 use std::rc::Rc;
 
-use crate::anchor::{Anchor, Around, Near, PlaceNumber, fits, hash_of, lines_with_text};
+use crate::anchor::{Anchor, Around, Extent, Near, PlaceNumber, fits, hash_of, lines_with_text};
 use crate::error::{LinesError, Result};
 use crate::grammar::{Definition, Target, Wanted, Within, of_module};
 use crate::origin::Origin;
-use crate::resolve::{DebugInfo, Extent, Place, Sources};
+use crate::resolve::{DebugInfo, Place, Sources};
 
 /// A definition that was made of a source line.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -100,7 +100,7 @@ impl DebugInfo<'_> {
             let extent = found.ok().map(|(_, extent)| extent);
             let around = extent.as_ref().zip(source.as_deref());
             let mut anchor = Anchor {
-                place: PlaceNumber::of(place, places),
+                place: number_of(place, places),
                 around: around.and_then(|(extent, source)| Around::of(line, extent, source)),
                 code: extent.map(|extent| hash_of(&extent.code)),
                 arguments: None,
@@ -139,15 +139,15 @@ impl DebugInfo<'_> {
         let places = self.places(&target, &|_| None)?;
         let line = extent.first.saturating_add(relative);
         let is_of_line = |place: &Place| place.source.line == line && place.source.file == extent.file;
-        let like = PlaceNumber::like(number.inlined_into.as_deref(), &places, is_of_line);
-        let place = number.number.checked_sub(1).and_then(|index| like.get(index));
-        let numbers_again = place.and_then(|place| PlaceNumber::of(place, &places));
+        let same = like(number.inlined_into.as_deref(), &places, is_of_line);
+        let place = number.number.checked_sub(1).and_then(|index| same.get(index));
+        let numbers_again = place.and_then(|place| number_of(place, &places));
         let Some((place, true)) = place.map(|place| (*place, numbers_again.as_ref() == Some(number))) else {
             let inside = number.inlined_into.as_ref().unwrap_or(&origin.function);
             return Err(LinesError::new(format!(
                 "line {relative} of `{}` has {} places in `{inside}` and had {}: nothing says which is the probe's",
                 origin.function,
-                like.len(),
+                same.len(),
                 number.of
             ))
             .hint("choose one of its places"));
@@ -174,6 +174,24 @@ impl DebugInfo<'_> {
         }
         Ok((name, found?))
     }
+}
+
+/// The number of a place among all places of a definition. `None` if functions of one name, each in a unit of
+/// its own, have some of them: nothing tells these functions apart in another build.
+fn number_of(place: &Place, places: &[Place]) -> Option<PlaceNumber> {
+    let like = like(place.inlined_into.as_deref(), places, |other| other.source == place.source);
+    let number = like.iter().position(|other| other.address == place.address)? + 1;
+    let is_one_unit = like.iter().all(|other| other.unit == place.unit);
+    is_one_unit.then(|| PlaceNumber { number, of: like.len(), inlined_into: place.inlined_into.clone() })
+}
+
+/// The places in the same function, in order.
+fn like<'p>(
+    inlined_into: Option<&str>,
+    places: &'p [Place],
+    is_of_line: impl Fn(&Place) -> bool,
+) -> Vec<&'p Place> {
+    places.iter().filter(|place| place.inlined_into.as_deref() == inlined_into && is_of_line(place)).collect()
 }
 
 /// An argument that means the same on another build.

@@ -52,12 +52,13 @@ const CRATES: &[Crate] = &[
         sources: "../client/lines/src",
         layers: &[
             &["error", "value"],
-            &["symbols", "grammar", "origin"],
+            &["symbols", "grammar", "anchor", "origin"],
             &["written"],
             &["model", "image"],
             &["dwarf"],
             &["index"],
             &["resolve"],
+            &["port"],
         ],
     },
     Crate {

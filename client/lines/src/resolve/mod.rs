@@ -13,6 +13,7 @@ use std::rc::Rc;
 
 use kprobed_lang::definition::computed::{Computed, comment};
 
+use crate::anchor::Extent;
 use crate::dwarf::Dwarf;
 use crate::error::{LinesError, Result};
 use crate::grammar::{Definition, Target, Wanted, Within};
@@ -23,7 +24,6 @@ use crate::written::Listing;
 use variable::Scene;
 
 pub use fetch::Fetch;
-pub(crate) use places::Extent;
 pub use places::{Place, SourceLine, Sources};
 pub use variable::{Argument, Visible};
 

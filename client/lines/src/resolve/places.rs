@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::scope::{each_inlined, frames, outer};
+use crate::anchor::Extent;
 use crate::error::{LinesError, Result};
 use crate::grammar::{Target, Within, matches};
 use crate::model::{Declaration, Function, ScopeKind, Source, Unit, contain, has_components};
@@ -127,21 +128,6 @@ pub(super) fn listing(of: &dyn Source, listing: &Listing) -> Result<Vec<Place>> 
     }
     found.truncate(PLACES_MAX);
     Ok(found)
-}
-
-/// The lines of a function in its source.
-#[derive(Debug, Clone)]
-pub(crate) struct Extent {
-    /// The path of the source.
-    pub(crate) file: String,
-    /// The line that declares it.
-    pub(crate) first: u32,
-    /// The line at which the next function is declared.
-    pub(crate) end: u32,
-    /// Those of its lines that have code, counted from the first.
-    pub(crate) code: BTreeSet<u32>,
-    /// The functions that the first line declares, and those that the line of the end does.
-    pub(crate) declared: [Vec<String>; 2],
 }
 
 /// The lines of a function in a source: the one of this path, or the only one of this file name.
