@@ -4,8 +4,14 @@
 //! function is drawn, then one of its lines; the place is the first of that line, and every variable in scope there is
 //! asked for. The same seed draws the same lines of the same file.
 //!
+//! With `--triples` it prints each question with its answer instead of the sums, to be compared with what another
+//! program says of the same function, line and variable. The columns are separated by tabs: the function, the line
+//! within it, the line of the source, the place, its address, the function that has the code if it is a copy, how many
+//! other lines begin there, the variable, its type, `=` or `!`, and the arguments or the reason why there are none. The
+//! variable is `-` if nothing is known of any.
+//!
 //! ```text
-//! cargo run --release -p kprobed-lines --example coverage -- FILE [LINES [SEED]]
+//! cargo run --release -p kprobed-lines --example coverage -- [--triples] FILE [LINES [SEED]]
 //! ```
 #![expect(clippy::print_stdout, reason = "a program for a terminal")]
 
@@ -13,23 +19,24 @@ use std::collections::BTreeMap;
 use std::env;
 use std::error::Error;
 
-use kprobed_lines::{DebugInfo, Image, Listing, Visible};
+use kprobed_lines::{Argument, DebugInfo, Image, LinesError, Listing, Place, Visible};
 
 fn main() -> Result<(), Box<dyn Error>> {
-    let mut arguments = env::args().skip(1);
-    let path = arguments.next().ok_or("usage: coverage FILE [LINES [SEED]]")?;
+    let mut arguments = env::args().skip(1).peekable();
+    let triples = arguments.next_if(|argument| argument == "--triples").is_some();
+    let path = arguments.next().ok_or("usage: coverage [--triples] FILE [LINES [SEED]]")?;
     let lines = arguments.next().map_or(Ok(500), |text| text.parse())?;
     let seed = arguments.next().map_or(Ok(1), |text| text.parse())?;
     let bytes = std::fs::read(path)?;
     if DebugInfo::is_index(&bytes) {
-        return measure(&DebugInfo::from_index(&bytes)?, lines, seed);
+        return measure(&DebugInfo::from_index(&bytes)?, lines, seed, triples);
     }
     let image = Image::read(&bytes)?;
-    measure(&DebugInfo::read(&image, None, &[])?, lines, seed)
+    measure(&DebugInfo::read(&image, None, &[])?, lines, seed, triples)
 }
 
-/// Asks for the variables at so many lines, and prints the sums.
-fn measure(info: &DebugInfo<'_>, lines: usize, seed: u64) -> Result<(), Box<dyn Error>> {
+/// Asks for the variables at so many lines, and prints the sums or, with `triples`, each answer.
+fn measure(info: &DebugInfo<'_>, lines: usize, seed: u64, triples: bool) -> Result<(), Box<dyn Error>> {
     let mut functions = info.functions()?;
     functions.sort_unstable();
     let mut chance = Chance(seed);
@@ -51,11 +58,22 @@ fn measure(info: &DebugInfo<'_>, lines: usize, seed: u64) -> Result<(), Box<dyn 
         match info.variables(first) {
             Ok(variables) => {
                 for variable in &variables {
+                    if triples {
+                        println!("{}\t{}", place_text(first), answer_text(variable));
+                    }
                     *outcomes.entry(outcome(variable)).or_default() += 1;
                 }
             }
-            Err(error) => *outcomes.entry(without_names(error.message())).or_default() += 1,
+            Err(error) => {
+                if triples {
+                    println!("{}\t-\t-\t!\t{}", place_text(first), error.message());
+                }
+                *outcomes.entry(without_names(error.message())).or_default() += 1;
+            }
         }
+    }
+    if triples {
+        return Ok(());
     }
     let all: usize = outcomes.values().sum();
     let sum = |of: &str| -> usize {
@@ -78,15 +96,34 @@ const ANSWERED: &str = "answered";
 /// What begins the reasons of variables that have no value at a place, whoever asks.
 const GONE: &str = "optimised out";
 
+fn place_text(place: &Place) -> String {
+    let relative = place.relative_line.map_or_else(|| "-".to_owned(), |line| line.to_string());
+    let source = format!("{}:{}", place.source.file, place.source.line);
+    let copy = place.inlined_into.as_deref().unwrap_or("-");
+    let (address, shares) = (place.address, place.shares.len());
+    format!("{}\t{relative}\t{source}\t{}\t{address:#x}\t{copy}\t{shares}", place.function, place.text)
+}
+
+fn answer_text(variable: &Visible) -> String {
+    let answer = match answer(variable) {
+        Ok(argument) => format!("=\t{}", argument.text()),
+        Err(error) => format!("!\t{}", error.message()),
+    };
+    format!("{}\t{}\t{answer}", variable.name, variable.ty)
+}
+
+/// What a probe records of a variable, or why it records nothing.
+fn answer(variable: &Visible) -> Result<&Argument, LinesError> {
+    let argument = variable.argument.as_ref().map_err(Clone::clone)?;
+    argument.objection().map_or(Ok(argument), Err)
+}
+
 /// What became of a question, without the names in it.
 fn outcome(variable: &Visible) -> String {
-    let error = match &variable.argument {
-        Ok(argument) => match argument.objection() {
-            None if argument.rule.is_some() => return format!("{ANSWERED}: computed by the daemon"),
-            None => return format!("{ANSWERED}: one argument fetches it"),
-            Some(error) => error,
-        },
-        Err(error) => error.clone(),
+    let error = match answer(variable) {
+        Ok(argument) if argument.rule.is_some() => return format!("{ANSWERED}: computed by the daemon"),
+        Ok(_) => return format!("{ANSWERED}: one argument fetches it"),
+        Err(error) => error,
     };
     let text = without_names(error.message());
     let is_gone = ["removed", "nowhere at this instruction"].iter().any(|part| text.contains(part));
