@@ -94,6 +94,7 @@ fn located(context: &Meaning<'_>, expression: Expression<Bytes<'_>>) -> Result<L
                 let memory = stack.pop().map(|(address, _)| Location::Memory(address));
                 pieces.push(Piece { bits: size_in_bits, location: place.take().or(memory) });
             }
+            Operation::Uninitialized => return Err("the source has not given it a value yet".to_owned()),
             _ if place.is_some() => return Err("its location has operations after its end".to_owned()),
             Operation::Register { register } => place = Some(Location::Value(Value::Register(register.0))),
             Operation::StackValue => place = Some(Location::Value(popped(&mut stack)?.0)),
@@ -291,4 +292,25 @@ fn combined(stack: &mut Vec<Number>, operation: &Operation<Bytes<'_>>) -> Result
         (operator, _) => (operator, left),
     };
     Ok(typed(Value::binary(operator, left, right), ty))
+}
+
+#[cfg(test)]
+mod tests {
+    use gimli::{EndianSlice, Format, LittleEndian};
+
+    use super::*;
+
+    #[test]
+    fn a_variable_without_a_value_yet_is_refused_for_that_reason() {
+        const SET: [u8; 1] = [gimli::DW_OP_reg3.0];
+        const UNSET: [u8; 2] = [gimli::DW_OP_reg3.0, gimli::DW_OP_GNU_uninit.0];
+        let encoding = Encoding { address_size: 8, format: Format::Dwarf32, version: 5 };
+        let read = |bytes: &'static [u8]| {
+            let expression = Expression(EndianSlice::new(bytes, LittleEndian));
+            meaning(&Meaning::of_unit(encoding, None), expression)
+        };
+        assert_eq!(read(&SET), Location::Value(Value::Register(3)));
+        let Location::Unknown(why) = read(&UNSET) else { panic!("it has a value") };
+        assert_eq!(why, "the source has not given it a value yet");
+    }
 }

@@ -339,21 +339,7 @@ impl Site<'_> {
 
     /// Where the function begins: its own code, and with `copies` those within others.
     fn entries(&self, copies: bool) -> Result<Vec<Place>> {
-        let is_it = |name: &str, declared: Declaration| name == self.name && declared == self.declared;
-        let mut addresses = Vec::new();
-        for function in &self.unit.functions {
-            addresses.extend(function.entry.filter(|_| is_it(&function.name, function.declared)));
-            if copies {
-                each_inlined(&function.scope, &mut |scope| match &scope.kind {
-                    ScopeKind::Inlined { name, declared, entry: Some(entry), .. }
-                        if is_it(name, *declared) =>
-                    {
-                        addresses.push(*entry);
-                    }
-                    _ => {}
-                });
-            }
-        }
+        let addresses = begins(self.unit, self.name, self.declared, copies);
         addresses.into_iter().map(|address| self.place(address, self.declared)).collect()
     }
 
@@ -393,7 +379,7 @@ impl Site<'_> {
                 .hint(format!("the next function of the source begins {last} lines after it")));
             }
             let at = Declaration { file: self.declared.file, line: *line };
-            for address in self.own(addresses_of(self.unit, at)) {
+            for address in addresses_within(self.unit, self.name, self.declared, at) {
                 found.push(self.place(address, at)?);
             }
         }
@@ -413,25 +399,51 @@ impl Site<'_> {
         Ok(found)
     }
 
-    /// Without the addresses that are only in another function of the same line, if some are in this one: a macro can
-    /// declare several functions, as those of system calls do.
-    fn own(&self, mut addresses: BTreeSet<u64>) -> BTreeSet<u64> {
-        let names = |address: &u64| {
-            let frames = frames(self.unit, *address).into_iter();
-            frames.filter(|frame| frame.declared == self.declared).map(|frame| frame.name).collect::<Vec<_>>()
-        };
-        if addresses.iter().any(|address| names(address).contains(&self.name)) {
-            addresses.retain(|address| {
-                let names = names(address);
-                names.is_empty() || names.contains(&self.name)
-            });
-        }
-        addresses
-    }
-
     fn place(&self, address: u64, line: Declaration) -> Result<Place> {
         place(self.of, self.number, self.unit, address, line, Some((self.name, self.declared)))
     }
+}
+
+/// The addresses at which a function begins: of its own code, and with `copies` of those within others.
+fn begins(unit: &Unit, name: &str, declared: Declaration, copies: bool) -> Vec<u64> {
+    let is_it = |has: &str, at: Declaration| has == name && at == declared;
+    let mut addresses = Vec::new();
+    for function in &unit.functions {
+        addresses.extend(function.entry.filter(|_| is_it(&function.name, function.declared)));
+        if copies {
+            each_inlined(&function.scope, &mut |scope| match &scope.kind {
+                ScopeKind::Inlined { name, declared, entry: Some(entry), .. } if is_it(name, *declared) => {
+                    addresses.push(*entry);
+                }
+                _ => {}
+            });
+        }
+    }
+    addresses
+}
+
+/// The addresses at which a line begins in a function.
+///
+/// The line that declares the function, if it has statements, is the entry, as in a definition: its statements can be
+/// anywhere, such as where a part begins that the compiler has split off and put back.
+fn addresses_within(unit: &Unit, name: &str, declared: Declaration, at: Declaration) -> BTreeSet<u64> {
+    let mut addresses = addresses_of(unit, at);
+    if at == declared && !addresses.is_empty() {
+        return begins(unit, name, declared, true).into_iter().collect();
+    }
+    // A macro can declare several functions on one line, as those of system calls do: without the addresses that are
+    // only in another one, if some are in this one.
+    let names = |address: &u64| {
+        let frames = frames(unit, *address).into_iter();
+        frames.filter(|frame| frame.declared == declared).map(|frame| frame.name).collect::<Vec<_>>()
+    };
+    if addresses.iter().any(|address| names(address).contains(&name)) {
+        addresses.retain(|address| {
+            let names = names(address);
+            names.is_empty() || names.contains(&name)
+        });
+    }
+    addresses
 }
 
 /// The nearest lines with code before and after.
@@ -569,4 +581,32 @@ fn place(
         unit: number,
         declared: function.filter(|function| is_there(*function)).map(|(_, declared)| declared),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Function, Range, Row, Scope};
+
+    #[test]
+    fn the_line_that_declares_a_function_is_its_entry() {
+        let line = |line| Declaration { file: 0, line };
+        let scope = |kind, start, end, scopes| {
+            let ranges = vec![Range { start, end }];
+            Scope { kind, ranges, variables: Vec::new(), scopes }
+        };
+        // The part is called where the function is declared, and a statement of that line begins it.
+        let (declared, called, entry) = (line(10), line(10), Some(0x30));
+        let part = ScopeKind::Inlined { name: "walk".to_owned(), declared, called, entry };
+        let scope = scope(ScopeKind::Body, 0x10, 0x40, vec![scope(part, 0x30, 0x40, Vec::new())]);
+        let rows = [(0x10, 11), (0x20, 12), (0x30, 10), (0x30, 13)];
+        let unit = Unit {
+            functions: vec![Function { name: "walk".to_owned(), declared, entry: Some(0x10), scope }],
+            rows: rows.map(|(address, line)| Row { address, file: 0, line }).to_vec(),
+            ..Unit::default()
+        };
+        let begins = |number| addresses_within(&unit, "walk", declared, line(number)).into_iter().collect();
+        let found: Vec<Vec<u64>> = vec![begins(10), begins(11), begins(13)];
+        assert_eq!(found, [[0x10], [0x10], [0x30]]);
+    }
 }
