@@ -15,6 +15,9 @@
 //! ```
 #![expect(clippy::print_stdout, reason = "a program for a terminal")]
 
+#[path = "support/chance.rs"]
+mod chance;
+
 use std::collections::BTreeMap;
 use std::env;
 use std::error::Error;
@@ -39,7 +42,7 @@ fn main() -> Result<(), Box<dyn Error>> {
 fn measure(info: &DebugInfo<'_>, lines: usize, seed: u64, triples: bool) -> Result<(), Box<dyn Error>> {
     let mut functions = info.functions()?;
     functions.sort_unstable();
-    let mut chance = Chance(seed);
+    let mut chance = chance::Chance(seed);
     let (mut asked, mut without_code) = (0, 0);
     let mut outcomes: BTreeMap<String, usize> = BTreeMap::new();
     while asked < lines {
@@ -139,17 +142,4 @@ fn without_names(message: &str) -> String {
 
 fn share(part: usize, all: usize) -> String {
     format!("{:4.1} %", 100.0 * part as f64 / all.max(1) as f64)
-}
-
-/// Numbers by chance: those of splitmix64.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut number = self.0;
-        number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((number ^ number >> 31) % (end.max(1) as u64)).unwrap_or(0)
-    }
 }

@@ -12,6 +12,9 @@
 //! ```
 #![expect(clippy::print_stdout, reason = "a program for a terminal")]
 
+#[path = "support/chance.rs"]
+mod chance;
+
 use std::cell::RefCell;
 use std::collections::{BTreeMap, HashMap};
 use std::env;
@@ -128,7 +131,7 @@ type Drawn = (Definition, Place, Vec<Place>);
 fn draw(old: &Build<'_>, lines: usize, seed: u64, changed_in: Option<&Tree>) -> Outcome<Vec<Drawn>> {
     let mut functions = old.info.functions()?;
     functions.sort_unstable();
-    let mut chance = Chance(seed);
+    let mut chance = chance::Chance(seed);
     let mut drawn = Vec::new();
     let mut without_code = 0;
     while drawn.len() < lines {
@@ -209,17 +212,4 @@ fn without_names(message: &str) -> String {
     let parts = message.split('`').enumerate();
     let text: String = parts.map(|(number, part)| if number % 2 == 0 { part } else { ".." }).collect();
     text.chars().map(|c| if c.is_ascii_digit() { '9' } else { c }).collect::<String>().replace("99", "9")
-}
-
-/// Numbers by chance: those of splitmix64.
-struct Chance(u64);
-
-impl Chance {
-    fn below(&mut self, end: usize) -> usize {
-        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
-        let mut number = self.0;
-        number = (number ^ number >> 30).wrapping_mul(0xbf58_476d_1ce4_e5b9);
-        number = (number ^ number >> 27).wrapping_mul(0x94d0_49bb_1331_11eb);
-        usize::try_from((number ^ number >> 31) % (end.max(1) as u64)).unwrap_or(0)
-    }
 }

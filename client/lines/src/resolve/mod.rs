@@ -1,5 +1,6 @@
 //! From definitions by source lines and variables to those that a kernel reads.
 
+mod extent;
 mod fetch;
 mod object;
 mod places;
@@ -100,7 +101,7 @@ impl<'a> DebugInfo<'a> {
 
     /// The lines of a function in this source, or in the only one of this file name.
     pub(crate) fn extent(&self, function: &str, path: &str) -> Result<Rc<Extent>> {
-        let found = || places::extent(self.source.as_ref(), function, path).map(Rc::new);
+        let found = || extent::extent(self.source.as_ref(), function, path).map(Rc::new);
         let key = (function.to_owned(), path.to_owned());
         self.extents.borrow_mut().entry(key).or_insert_with(found).clone()
     }

@@ -3,10 +3,9 @@
 use std::collections::BTreeSet;
 
 use super::scope::{each_inlined, frames, outer};
-use crate::anchor::Extent;
 use crate::error::{LinesError, Result};
 use crate::grammar::{Target, Within, matches};
-use crate::model::{Declaration, Function, ScopeKind, Source, Unit, contain, has_components};
+use crate::model::{Declaration, ScopeKind, Source, Unit, contain, has_components};
 use crate::written::Listing;
 
 /// Places of one definition, at most.
@@ -47,15 +46,15 @@ pub struct Place {
 }
 
 /// A function as it is declared in a unit.
-struct Found {
-    number: usize,
-    declared: Declaration,
+pub(super) struct Found {
+    pub(super) number: usize,
+    pub(super) declared: Declaration,
 }
 
 /// The texts of sources, by their paths; `None` for one that is not there.
 pub type Sources<'s> = &'s dyn Fn(&str) -> Option<String>;
 
-fn file(unit: &Unit, number: u32) -> &str {
+pub(super) fn file(unit: &Unit, number: u32) -> &str {
     unit.files.get(number as usize).map_or("", String::as_str)
 }
 
@@ -130,41 +129,8 @@ pub(super) fn listing(of: &dyn Source, listing: &Listing) -> Result<Vec<Place>> 
     Ok(found)
 }
 
-/// The lines of a function in a source: the one of this path, or the only one of this file name.
-pub(super) fn extent(of: &dyn Source, name: &str, path: &str) -> Result<Extent> {
-    let file_name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
-    let mut found: Vec<Extent> = Vec::new();
-    for Found { number, declared } in functions(of, name, Some(&file_name(path)))? {
-        let unit = of.unit(number)?;
-        let end = next_function(&unit, declared).unwrap_or(u32::MAX);
-        let lines = lines_with_code(&unit, declared.file, declared.line.saturating_add(1)..end);
-        let code: BTreeSet<u32> = lines.into_iter().map(|line| line - declared.line).collect();
-        let names = [declared.line, end].map(|line| {
-            let is_there = |function: &&Function| function.declared == Declaration { line, ..declared };
-            unit.functions.iter().filter(is_there).map(|function| function.name.clone()).collect()
-        });
-        let (file, first) = (file(&unit, declared.file), declared.line);
-        match found.iter_mut().find(|has| has.file == file && has.first == first) {
-            Some(has) => {
-                has.code.extend(code);
-                if end < has.end {
-                    (has.end, has.declared) = (end, names);
-                }
-            }
-            None => found.push(Extent { file: file.to_owned(), first, end, code, declared: names }),
-        }
-    }
-    if found.iter().any(|has| has.file == path) {
-        found.retain(|has| has.file == path);
-    }
-    match found.pop() {
-        Some(only) if found.is_empty() => Ok(only),
-        _ => Err(LinesError::new(format!("several sources or lines declare the function `{name}`"))),
-    }
-}
-
 /// The lines of a range that have statements, or call a function that is inlined there.
-fn lines_with_code(unit: &Unit, file: u32, range: std::ops::Range<u32>) -> Vec<u32> {
+pub(super) fn lines_with_code(unit: &Unit, file: u32, range: std::ops::Range<u32>) -> Vec<u32> {
     let is_in = |at: &Declaration| at.file == file && at.line > 0 && range.contains(&at.line);
     let rows = unit.rows.iter().map(|row| Declaration { file: row.file, line: row.line });
     let mut lines: BTreeSet<u32> = rows.filter(is_in).map(|at| at.line).collect();
@@ -243,7 +209,7 @@ fn no_code(name: &str) -> LinesError {
 }
 
 /// The declarations of a function, with the units of its code.
-fn functions(of: &dyn Source, name: &str, wanted: Option<&str>) -> Result<Vec<Found>> {
+pub(super) fn functions(of: &dyn Source, name: &str, wanted: Option<&str>) -> Result<Vec<Found>> {
     let (mut found, mut paths) = declarations(of, name, wanted, false)?;
     if found.is_empty() {
         (found, paths) = declarations(of, name, wanted, true)?;
@@ -316,7 +282,7 @@ fn unknown_function(of: &dyn Source, name: &str) -> Result<LinesError> {
 }
 
 /// The line at which the next function of the same source is declared.
-fn next_function(unit: &Unit, declared: Declaration) -> Option<u32> {
+pub(super) fn next_function(unit: &Unit, declared: Declaration) -> Option<u32> {
     let same =
         unit.functions.iter().map(|function| function.declared).filter(|other| other.file == declared.file);
     same.map(|other| other.line).filter(|line| *line > declared.line).min()

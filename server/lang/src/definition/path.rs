@@ -56,8 +56,8 @@ impl PathLevel {
 }
 
 impl ProbeDefinition {
-    /// Whether an argument is a part of a path. Its address needs no proof that it could be read: the name beside it
-    /// is read through the same memory, and shows a fault.
+    /// Whether an argument is a part of a path. Addresses need no proof that they could be read: the name beside each,
+    /// and the type of the file system beside those of mounts, are read through the same memory, and show a fault.
     pub fn is_part_of_path(&self, argument: &Argument) -> bool {
         let name = argument.name.as_ref().map(|name| name.text.as_str());
         name.is_some_and(|name| self.paths.iter().any(|path| path.parts().any(|part| part == name)))

@@ -60,5 +60,6 @@ fn what_has_no_path_is_refused() {
         kernel.refused("p read_file x=^+8($arg1):path", "BAD_TYPE");
         kernel.refused("p 0xffffffff810000a8 x=%di:^path", "NO_BTF_ENTRY");
         kernel.refused("p read_file file:^path[2]", "BAD_TYPE");
+        kernel.refused("r read_file arg2=%ax ^$retval:path", "USED_ARG_NAME");
     }
 }
