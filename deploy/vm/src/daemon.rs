@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail};
 
-use crate::machine::{Command, Machine, MachineError, Signal};
+use crate::machine::{Command, Machine, MachineError, PATIENCE, Signal};
 use crate::protocol::Status;
 
 /// TCP port of the daemon in the guest.
@@ -69,8 +69,6 @@ const OUTSIDE: &str = "10.0.2.15:7000";
 /// Where the daemon listens.
 const INSIDE: &str = "127.0.0.1:7000";
 const PROGRAM: &str = "/usr/bin/kprobed";
-/// How long it may take to answer: an emulated guest reads the kernel's tables slowly.
-const READY: Duration = Duration::from_mins(1);
 /// How long it may take to stop.
 const STOP: Duration = Duration::from_secs(30);
 
@@ -99,9 +97,9 @@ pub fn ready(machine: &Machine) -> Result<SocketAddr> {
         if let Some(ended) = ended(machine, Duration::from_millis(100))? {
             bail!(ended);
         }
-        if start.elapsed() > READY {
+        if start.elapsed() > PATIENCE {
             bail!(
-                "kprobed did not answer within {READY:.0?}; the end of its log:\n{}\nwhat its threads do:\n{}\n\
+                "kprobed did not answer within {PATIENCE:.0?}; the end of its log:\n{}\nwhat its threads do:\n{}\n\
                  the end of the console:\n{}",
                 log_tail(machine),
                 threads(machine),

@@ -7,9 +7,9 @@ use std::time::Duration;
 
 use crate::protocol::{CHUNK_BYTES, Process, Size, Status};
 
-/// How long a command may take that says nothing else: an emulated guest may have a part of a CPU
-/// only.
-const LIMIT: Duration = Duration::from_mins(2);
+/// How long a command may take that says nothing else, and how long anything is waited for in a guest: by then it hangs.
+/// An emulated guest may have a part of a CPU only, so what takes half a minute alone can take two minutes.
+pub const PATIENCE: Duration = Duration::from_mins(5);
 
 /// A command for the guest; it starts in `/root` with a fixed `PATH` and `HOME` and nothing else in
 /// its environment. It is killed when it takes longer than its limit.
@@ -25,7 +25,7 @@ impl Command {
     /// Runs `program`, which is searched in the guest's `PATH`.
     pub fn new(program: impl Into<String>) -> Self {
         let process = Process { argv: vec![program.into()], ..Process::default() };
-        Self { process, stdin: Vec::new(), limit: Some(LIMIT), terminal: None }
+        Self { process, stdin: Vec::new(), limit: Some(PATIENCE), terminal: None }
     }
 
     /// Runs a line of shell (busybox's).
@@ -68,7 +68,7 @@ impl Command {
         self
     }
 
-    /// Kills it, and what it started, after this long, instead of two minutes; its status is then
+    /// Kills it, and what it started, after this long, instead of [`PATIENCE`]; its status is then
     /// [`Status::TimedOut`].
     #[must_use]
     pub fn limit(mut self, limit: Duration) -> Self {

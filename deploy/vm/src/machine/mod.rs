@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use accel::Accelerator;
 use agent::{Conversation, Failure, SILENCE};
-pub use command::{Command, Input, Output, Stream};
+pub use command::{Command, Input, Output, PATIENCE, Stream};
 use console::Console;
 pub use error::MachineError;
 pub use nix::sys::signal::Signal;

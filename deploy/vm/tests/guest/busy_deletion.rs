@@ -14,7 +14,7 @@ use crate::effort;
 use crate::fixture::{Fixture, Shared};
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Seldom {
+    Rarely {
         deletions_pause_nothing,
     }
 };

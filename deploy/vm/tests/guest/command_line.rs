@@ -15,6 +15,8 @@ pub(crate) const TESTS: &[Test] = tests! {
         task_names_are_meant_whatever_a_probe_records,
         what_is_unknown_is_refused_with_what_is_known,
         a_command_that_ends_at_once_has_its_events,
+    }
+    Seldom {
         a_trace_records_what_it_shows,
     }
 };

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::initramfs::GuestFile;
 use kprobed_vm::lab::GuestOptions;
-use kprobed_vm::machine::{Command, Machine, Signal};
+use kprobed_vm::machine::{Command, Machine, PATIENCE, Signal};
 use kprobed_vm::protocol::Status;
 use kprobed_vm::{packages, workspace};
 use serde_json::Value;
@@ -22,13 +22,11 @@ use crate::daemon::OwnMachine;
 use crate::fixture::{Fixture, programs};
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Seldom {
+    Rarely {
         the_image_works_as_the_daemonset_runs_it,
     }
 };
 
-/// How long an emulated guest may take for anything.
-const PATIENCE: Duration = Duration::from_mins(1);
 const BUNDLE: &str = "/var/lib/bundle";
 /// The image in the guest's memory, as far as it is not unpacked.
 const ARCHIVE: &str = "/root/rootfs.tar";

@@ -16,7 +16,7 @@ use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
+    Seldom {
         calls_and_looks_beside_many_probes,
     }
 };

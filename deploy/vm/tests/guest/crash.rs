@@ -13,12 +13,12 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::probe_outcome::Outcome;
-use kprobed_vm::machine::{Command, Signal};
+use kprobed_vm::machine::{Command, PATIENCE, Signal};
 use kprobed_vm::protocol::Status;
 use kprobed_vm::{daemon, progress};
 
 use crate::Test;
-use crate::crash_acts::{self as acts, PATIENCE, rebase};
+use crate::crash_acts::{self as acts, rebase};
 use crate::crash_check::{Expected, FOREIGN, check, check_live};
 use crate::crash_follower::Follower;
 use crate::crash_plans::{Act, CHANGE_KINDS, ChangeKind, create, delete};

@@ -10,7 +10,7 @@ use kprobed_client::Hold;
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::{AdoptProbeRequest, CreateProbeRequest, UpdateProbeRequest};
 use kprobed_vm::daemon;
-use kprobed_vm::machine::Signal;
+use kprobed_vm::machine::{PATIENCE, Signal};
 use kprobed_vm::protocol::Status;
 
 use crate::crash_check::{ADOPTED, Expected};
@@ -18,9 +18,6 @@ use crate::crash_plans::{Act, Declared, base, create, creations, deletions, lend
 use crate::crash_state::{Fate, Model, Possible, RequestedProbe, Term, made, shown};
 use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::rebuilt_module::{BUILDS, MODULE, load, put_builds};
-
-/// How long the daemon may take, in an emulated guest.
-pub(crate) const PATIENCE: Duration = Duration::from_mins(1);
 
 /// Where a daemon with the usual configuration looks for declarations.
 const DIRECTORY: &str = "/etc/kprobed/probes.d";

@@ -19,7 +19,7 @@ use kprobed_client::event::{EventStream, Loss, StreamItem, StreamRequest};
 use kprobed_client::{Client, ConnectOptions, Error, RpcError};
 use kprobed_vm::daemon;
 use kprobed_vm::lab::GuestOptions;
-use kprobed_vm::machine::{Command, Machine, MachineError, Signal};
+use kprobed_vm::machine::{Command, Machine, MachineError, PATIENCE, Signal};
 use kprobed_vm::protocol::Status;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
@@ -38,10 +38,6 @@ pub(crate) fn filter_in_kernel(filter: &str, fixture: &Fixture) -> String {
 
 /// What holds of an event whose first field was read.
 pub(crate) const READ: &str = " && !__kpd_g0 ~ \"*\u{1}\"";
-
-/// How long an emulated guest may take for anything: it may have a part of a CPU only, and its
-/// daemon a part of that.
-const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The usual configuration, with more settings behind it.
 pub(crate) fn config(settings: &str) -> String {

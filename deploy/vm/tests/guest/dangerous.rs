@@ -19,12 +19,12 @@ pub(crate) const TESTS: &[Test] = tests! {
         values_that_nothing_proves_are_marked,
         variables_of_the_kernel_can_fault,
         faults_that_the_kernel_expects_are_still_handled,
-        random_probes_under_load_harm_nobody,
     }
     Daemon {
         filters_on_symbol_strings_are_the_daemons,
         what_would_harm_the_kernel_is_never_written,
         symbol_strings_under_load_harm_nobody,
+        random_probes_under_load_harm_nobody,
     }
 };
 

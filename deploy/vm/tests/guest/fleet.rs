@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::daemon;
 use kprobed_vm::lab::GuestOptions;
-use kprobed_vm::machine::Command as GuestCommand;
+use kprobed_vm::machine::{Command as GuestCommand, PATIENCE};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -20,7 +20,7 @@ use crate::daemon::{DaemonGuest, Running, Said, kprobectl};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Seldom {
+    Rarely {
         three_hosts_are_one_fleet,
     }
 };
@@ -32,9 +32,6 @@ const ROLL_OUT: &str = "rollout apply --hosts all --waves 1,100%";
 
 const ALL_ANSWERED: &str =
     "hosts: 3 targeted = 3 answered + 0 refused + 0 failed + 0 timed out + 0 unreachable + 0 not tried";
-
-/// How long an emulated guest may take for anything.
-const PATIENCE: Duration = Duration::from_mins(2);
 
 /// In the order of their names, which is that of waves. `db1` has the other kernel.
 const NAMES: [&str; 3] = ["db1", "web1", "web2"];

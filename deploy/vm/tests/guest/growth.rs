@@ -8,11 +8,9 @@ use crate::daemon::{self, DaemonGuest};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
-        fixed_buffers_stay,
-    }
     Seldom {
         buffers_grow_with_the_rate,
+        fixed_buffers_stay,
     }
 };
 

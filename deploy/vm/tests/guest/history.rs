@@ -17,11 +17,11 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         the_past_is_shown_as_it_was,
-        what_has_expired_is_told_with_its_number,
     }
     Seldom {
         a_client_comes_back_after_the_daemon_was_killed,
         a_power_cut_leaves_what_is_older,
+        what_has_expired_is_told_with_its_number,
     }
 };
 

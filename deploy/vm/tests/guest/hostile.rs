@@ -19,6 +19,8 @@ pub(crate) const TESTS: &[Test] = tests! {
         what_is_echoed_fits_into_trailers,
         idle_connections_keep_nobody_out,
         a_call_that_timed_out_is_not_carried_out,
+    }
+    Seldom {
         control_calls_go_before_streams,
     }
 };

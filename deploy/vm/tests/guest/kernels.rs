@@ -19,7 +19,7 @@ use crate::daemon::{DaemonGuest, refused};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Seldom {
+    Rarely {
         one_disk_and_two_kernels,
     }
 };

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{CreateProbeRequest, Lease, Probe, ProbeState, UpdateProbeRequest};
 use kprobed_client::event::{StreamItem, StreamRequest};
 use kprobed_vm::daemon;
-use kprobed_vm::machine::Command;
+use kprobed_vm::machine::{Command, PATIENCE};
 use kprobed_vm::protocol::Status;
 use serde_json::Value;
 
@@ -30,9 +30,6 @@ pub(crate) const TESTS: &[Test] = tests! {
         the_wall_clock_does_not_matter,
     }
 };
-
-/// How long anything may take that is waited for.
-const PATIENCE: Duration = Duration::from_mins(2);
 
 /// `getsid` is called by nothing else in the guest, and `di` of its registers is its argument.
 const NUMBERS: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32";

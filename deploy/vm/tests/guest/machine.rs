@@ -12,7 +12,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_vm::daemon;
 use kprobed_vm::lab::GuestOptions;
-use kprobed_vm::machine::{Command, Input, Machine, MachineError, Signal, Stream};
+use kprobed_vm::machine::{Command, Input, Machine, MachineError, PATIENCE, Signal, Stream};
 use kprobed_vm::progress;
 use kprobed_vm::protocol::{Size, Status};
 
@@ -20,9 +20,6 @@ use crate::Test;
 use crate::daemon::OwnMachine;
 use crate::fixture::{Fixture, Kernels};
 use crate::report::Running;
-
-/// How long a command may take in an emulated guest on a busy host.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {

@@ -125,12 +125,15 @@ type Test = (&'static str, About, fn(&Fixture) -> Result<()>);
 enum About {
     /// What a kernel does, or what the daemon says of it: it runs on each kernel.
     Kernel,
-    /// The daemon's own matters, such as clients, files and receivers, that need some kernel below.
-    /// With little effort it runs on one of the kernels; which one, the commit decides.
+    /// The daemon's own matters, such as clients, files and receivers, that need some kernel below; or
+    /// cases that each commit draws anew. With little effort it runs on one of the kernels; which one,
+    /// the commit decides.
     Daemon,
     /// As one about the daemon, and so slow, and so seldom the only one that fails, that with little
-    /// effort one of some commits has it: [`schedule::is_due`].
+    /// effort one commit of [`schedule::SELDOM`] has it.
     Seldom,
+    /// As `Seldom`, and of the slowest, which take minutes: one commit of [`schedule::RARELY`] has it.
+    Rarely,
     /// The machine that tests run in. As one about the daemon, and only if its source or that kernel
     /// is another one than when it passed last; where it has never run, as one that runs seldom.
     Harness,
@@ -248,23 +251,21 @@ fn main() -> ExitCode {
     let is_whole = !wanted.is_empty() || effort::is_full();
     let notes = trials::noted();
     let (mut chosen, mut passed, mut left_out) = (Vec::new(), 0, Vec::new());
-    let mut seldom = 0;
+    let (mut seldom, mut rarely) =
+        (schedule::Draw::new(schedule::SELDOM), schedule::Draw::new(schedule::RARELY));
     for (theme, tests) in TESTS {
         for (name, about, test) in *tests {
             let name = format!("{theme}::{name}");
-            let seldom_runs = match about {
-                About::Seldom => true,
-                About::Harness => {
-                    !fixtures.iter().any(|fixture| notes.contains_key(&trial_of(fixture, &name)))
-                }
-                About::Kernel | About::Daemon => false,
+            let has_run = || fixtures.iter().any(|fixture| notes.contains_key(&trial_of(fixture, &name)));
+            let is_drawn = match about {
+                About::Kernel | About::Daemon => true,
+                About::Seldom => seldom.next_is_due(),
+                About::Rarely => rarely.next_is_due(),
+                About::Harness => has_run() || seldom.next_is_due(),
             };
-            if seldom_runs {
-                seldom += 1;
-                if !is_whole && !schedule::is_due(seldom) {
-                    left_out.push(name);
-                    continue;
-                }
+            if !is_whole && !is_drawn {
+                left_out.push(name);
+                continue;
             }
             let one = schedule::kernel_of(&name, fixtures.len());
             for (at, fixture) in fixtures.iter().enumerate() {

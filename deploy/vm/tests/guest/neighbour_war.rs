@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{GetLedgerResponse, Probe, ProbeState};
-use kprobed_vm::machine::{Command, Signal};
+use kprobed_vm::machine::{Command, PATIENCE, Signal};
 use kprobed_vm::progress;
 use kprobed_vm::protocol::Status;
 
@@ -32,9 +32,6 @@ fn length() -> Duration {
 
 /// Pauses between two of its deeds take so long at most, in milliseconds.
 const LONGEST_PAUSE_MS: usize = 60;
-
-/// How long the daemon may take for its last repairs.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// What is declared: name, arguments, filter, and whether it is on.
 const DECLARED: [(&str, &str, &str, bool); 4] = [

@@ -19,8 +19,10 @@ pub(crate) const TESTS: &[Test] = tests! {
         what_was_changed_for_a_moment_is_told_and_undone,
     }
     Daemon {
-        others_outlive_a_stop_and_a_start,
         what_others_made_is_left_alone,
+    }
+    Seldom {
+        others_outlive_a_stop_and_a_start,
     }
 };
 

@@ -27,10 +27,10 @@ use crate::verdicts::functions;
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
         the_image_says_what_the_kernel_does,
-        every_offset_of_random_functions,
     }
     Daemon {
         the_command_judges_a_file_for_a_directory,
+        every_offset_of_random_functions,
     }
     Seldom {
         kernels_are_compared,

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::ExporterState;
+use kprobed_vm::machine::PATIENCE;
 use kprobed_vm::python::Environment;
 use kprobed_vm::{progress, protocol, workspace};
 use serde_json::Value;
@@ -27,9 +28,6 @@ pub(crate) const TESTS: &[Test] = tests! {
         a_receiver_gets_what_clients_see,
     }
 };
-
-/// How long the receiver may take to start.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 const FIRST: i64 = 1_000_000;
 const CALLS: i64 = 2000;

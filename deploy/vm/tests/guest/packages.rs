@@ -18,7 +18,7 @@ use crate::fixture::{Fixture, programs};
 use crate::systemd::Host;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Seldom {
+    Rarely {
         a_life_from_packages,
     }
 };

@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_vm::cache::Cache;
+use kprobed_vm::machine::PATIENCE;
 use kprobed_vm::progress;
 use kprobed_vm::unpacked::Unpacked;
 use serde_json::Value;
@@ -24,9 +25,6 @@ pub(crate) const TESTS: &[Test] = tests! {
         prometheus_scrapes_the_daemon,
     }
 };
-
-/// How long it may take for anything.
-const PATIENCE: Duration = Duration::from_mins(1);
 
 /// A server of this test's own, which ends with it.
 struct Server {

@@ -12,11 +12,9 @@ use crate::kernel_module::{Build, Function};
 use crate::triggers::{config, wait_for_note};
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
-        another_build_of_a_module_is_held_back,
-    }
     Seldom {
         an_address_is_not_that_of_another_module,
+        another_build_of_a_module_is_held_back,
     }
 };
 

@@ -11,7 +11,7 @@ use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Seldom {
+    Rarely {
         recipes_show_what_they_say,
         what_other_tools_do_is_done,
     }

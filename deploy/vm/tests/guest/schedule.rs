@@ -20,7 +20,11 @@ const MORE_THAN_CPUS: usize = 2;
 
 /// The trials that take longest, for a machine that has run none yet. Nearly all have a guest of
 /// their own.
-const LONGEST: [&str; 15] = [
+const LONGEST: [&str; 19] = [
+    "packages::a_life_from_packages",
+    "pages::pages_show_what_commands_print",
+    "recipes::what_other_tools_do_is_done",
+    "recipes::recipes_show_what_they_say",
     "fleet::three_hosts_are_one_fleet",
     "systemd::a_life_under_systemd",
     "crash::nothing_acknowledged_is_lost",
@@ -45,12 +49,26 @@ pub(crate) fn kernel_of(test: &str, kernels: usize) -> usize {
     usize::try_from(mix(commit(), test) % count).unwrap_or(0)
 }
 
-/// Of so many commits one has a test that runs seldom.
-const SELDOM: u64 = 4;
+/// Of so many commits one has a test that runs seldom, or rarely.
+pub(crate) const SELDOM: u64 = 4;
+pub(crate) const RARELY: u64 = 16;
 
-/// Whether the test with this number, among those that run seldom, is one of this commit.
-pub(crate) fn is_due(number: u64) -> bool {
-    (mix(commit(), "seldom") % SELDOM + number).is_multiple_of(SELDOM)
+/// Which tests of one kind a commit has, asked of one after the other: every `of`th, and the next commit others.
+#[derive(Debug)]
+pub(crate) struct Draw {
+    of: u64,
+    number: u64,
+}
+
+impl Draw {
+    pub(crate) fn new(of: u64) -> Self {
+        Self { of, number: mix(commit(), "seldom") % of }
+    }
+
+    pub(crate) fn next_is_due(&mut self) -> bool {
+        self.number += 1;
+        self.number.is_multiple_of(self.of)
+    }
 }
 
 /// Where a trial stands among those that wait: whoever has waited for a shared guest comes first.

@@ -9,7 +9,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_vm::disk::Disk;
 use kprobed_vm::initramfs::GuestFile;
 use kprobed_vm::lab::GuestOptions;
-use kprobed_vm::machine::Command;
+use kprobed_vm::machine::{Command, PATIENCE};
 use kprobed_vm::systemd::Systemd;
 use kprobed_vm::{daemon, workspace};
 
@@ -20,7 +20,7 @@ use crate::fixture::{Fixture, programs};
 use crate::sandbox::is_restricted;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Seldom {
+    Rarely {
         a_life_under_systemd,
     }
 };
@@ -30,9 +30,6 @@ const UNITS: [&str; 3] = ["kprobed.service", "kprobed.socket", "kprobed-tcp.sock
 
 /// systemd has the daemon's output in its journal, which is not there: a file, as in other guests.
 const OUTPUT: &str = "[Service]\nStandardOutput=append:/run/log/kprobed.log\nStandardError=inherit\n";
-
-/// Longest time that anything may take in an emulated guest.
-const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A guest with systemd.
 pub(crate) struct Host {

@@ -21,6 +21,8 @@ pub(crate) const TESTS: &[Test] = tests! {
         a_client_asks_for_a_look,
         our_own_writes_cause_no_look,
         switches_of_the_host_are_noticed,
+    }
+    Seldom {
         modules_that_come_and_go_are_noticed,
     }
 };

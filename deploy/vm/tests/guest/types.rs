@@ -19,12 +19,12 @@ pub(crate) const TESTS: &[Test] = tests! {
         tasks_and_programs_are_read_by_name,
         functions_of_modules_have_names,
         names_get_the_kernels_verdict,
-        parameters_of_random_functions,
         bad_names_get_the_kernels_message_and_position,
         functions_are_described,
     }
     Daemon {
         the_text_is_kept_and_explained,
+        parameters_of_random_functions,
     }
 };
 

@@ -18,7 +18,7 @@ pub(crate) const TESTS: &[Test] = tests! {
         event_times_are_wall_clock_times,
         filters_compare_with_what_is_shown,
     }
-    Daemon {
+    Seldom {
         numbers_are_shown_as_people_write_them,
     }
 };

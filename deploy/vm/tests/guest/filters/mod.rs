@@ -29,7 +29,7 @@ use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Kernel {
+    Daemon {
         filters_select_what_the_kernel_selects,
     }
 };

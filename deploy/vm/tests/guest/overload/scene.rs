@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::CreateProbeRequest;
 use kprobed_vm::daemon;
-use kprobed_vm::machine::Command;
+use kprobed_vm::machine::{Command, PATIENCE};
 use tokio::runtime::Runtime;
 
 use super::account::{Terms, check_subscriber, has_everything};
@@ -24,8 +24,6 @@ const CALLERS: i64 = 3;
 const NUMBERS: i64 = 400_000_000;
 /// Its first number: even, and no process.
 const FIRST: i64 = 1_000_000;
-/// How long everything may take to come to rest.
-const PATIENCE: Duration = Duration::from_mins(2);
 
 /// The guest, its daemon, and those who read.
 pub(super) struct Scene {

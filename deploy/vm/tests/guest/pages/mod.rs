@@ -10,11 +10,10 @@ mod shape;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::daemon::PRODUCT_CONFIG;
-use kprobed_vm::machine::{Command, Signal};
+use kprobed_vm::machine::{Command, PATIENCE, Signal};
 use kprobed_vm::workspace;
 
 use crate::Test;
@@ -25,7 +24,7 @@ pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         other_outputs_are_found,
     }
-    Seldom {
+    Rarely {
         pages_show_what_commands_print,
     }
 };
@@ -71,9 +70,6 @@ const BEFORE: &[(&str, &str, &str)] = &[
 
 /// Programs that call the functions that the pages probe, all the time.
 const WORK: &str = "while :; do cat /etc/hostname /etc/passwd | wc -c > /dev/null; usleep 50000; done";
-
-/// How long a command may take.
-const PATIENCE: Duration = Duration::from_mins(2);
 
 /// A command of a console block, and the lines that the page shows below it.
 struct Step {
