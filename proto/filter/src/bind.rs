@@ -99,16 +99,17 @@ impl Binder<'_> {
         };
         let (test, holds) = match &term.operand {
             _ if term.suffix == Some(Suffix::Function) => self.function(term, source, kind)?,
-            Operand::Text(text) if let Some(test) = self.shown_number(term, source, kind, text) => {
-                (test, true)
-            }
             Operand::Text(text) => {
-                let (pattern, holds) = self.text(term, source, kind, text)?;
-                if let (Some((probe, host)), Source::Probe | Source::Host) = (self.names, source) {
-                    let name = if source == Source::Probe { probe } else { host };
-                    return Ok(Node::Constant((pattern.matches(name.as_bytes()) == holds) != negated));
+                if let Some(test) = self.shown_number(term, source, kind, text) {
+                    (test, true)
+                } else {
+                    let (pattern, holds) = self.text(term, source, kind, text)?;
+                    if let (Some((probe, host)), Source::Probe | Source::Host) = (self.names, source) {
+                        let name = if source == Source::Probe { probe } else { host };
+                        return Ok(Node::Constant((pattern.matches(name.as_bytes()) == holds) != negated));
+                    }
+                    (Test::Text { source, pattern }, holds)
                 }
-                (Test::Text { source, pattern }, holds)
             }
             Operand::Number { value, .. } => (self.number(term, source, kind, *value)?, true),
             Operand::Cpus { .. } => (self.cpus(term, source, kind)?, true),

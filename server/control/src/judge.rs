@@ -228,11 +228,12 @@ impl Controller {
         let (mut to_do, mut to_check) = (Vec::new(), Vec::new());
         let mut outcomes = Vec::with_capacity(changes.len());
         for (index, (asked, judged)) in changes.iter().zip(judged).enumerate() {
-            outcomes.push(match (judged, unit) {
+            let batch_refusal = refusal.as_deref().filter(|_| unit == Unit::All);
+            outcomes.push(match (judged, batch_refusal) {
                 (Err(error), _) => Err(error),
                 (Ok(Judged::Done(changed)), _) => Ok(changed),
-                (Ok(_), Unit::All) if let Some(cause) = &refusal => Err(Error::batch_failed(cause)),
-                (Ok(Judged::Work(works)), _) => {
+                (Ok(Judged::Work(_)), Some(cause)) => Err(Error::batch_failed(cause)),
+                (Ok(Judged::Work(works)), None) => {
                     let group = if unit == Unit::All { 0 } else { index };
                     let works = works.into_iter().map(|work| Work { asked: index, group, ..work });
                     let to = if asked.change.validate_only() { &mut to_check } else { &mut to_do };

@@ -108,7 +108,7 @@ impl Registry {
     /// Finds a probe by `GROUP/EVENT`, or by `EVENT` if only one probe has it.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::Ambiguous`].
+    /// No probe has that name, or several have it.
     pub fn find(&self, text: &str) -> Result<Arc<Probe>, Error> {
         self.find_among(text, |_| true)
     }
@@ -116,7 +116,7 @@ impl Registry {
     /// The same; of those with this `EVENT` only ones that `shown` accepts are meant, and named in an error.
     ///
     /// # Errors
-    /// [`Error::NotFound`], [`Error::Ambiguous`].
+    /// No probe has that name, or several have it.
     pub fn find_among(&self, text: &str, shown: impl Fn(&Probe) -> bool) -> Result<Arc<Probe>, Error> {
         let not_found = || {
             let error = Error::no_probe(text);

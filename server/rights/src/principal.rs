@@ -112,10 +112,10 @@ impl fmt::Display for Principal {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
             Self::User { user: Some(user), .. } => write!(f, "user:{user}"),
-            Self::User { uid: u32::MAX, groups, .. } if let Some(group) = groups.first() => {
-                write!(f, "group:{group}")
-            }
-            Self::User { uid, .. } => write!(f, "uid:{uid}"),
+            Self::User { uid, groups, .. } => match groups.first() {
+                Some(group) if *uid == u32::MAX => write!(f, "group:{group}"),
+                _ => write!(f, "uid:{uid}"),
+            },
             Self::Certificate { uris, dns } => match (uris.first(), dns.first()) {
                 (Some(uri), _) => write!(f, "uri:{uri}"),
                 (None, Some(dns)) => write!(f, "dns:{dns}"),
