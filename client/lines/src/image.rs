@@ -273,29 +273,29 @@ fn module_name(file: &File<'_>) -> Option<String> {
 }
 
 fn symbols(file: &File<'_>, module: Option<String>, bases: &HashMap<SectionIndex, u64>) -> Symbols {
-    let mut symbols = Vec::new();
-    for symbol in file.symbols() {
+    let listed = file.symbols().filter_map(|symbol| {
         let name = symbol.name().unwrap_or_default();
         // Those that the kernel leaves out of its list.
         let is_left_out =
             name.is_empty() || name.len() > NAME_MAX || name.starts_with(".L") || name.starts_with('$');
         let kind = symbol.kind();
         if symbol.is_undefined() || is_left_out || matches!(kind, SymbolKind::File | SymbolKind::Section) {
-            continue;
+            return None;
         }
         let base = symbol.section_index().and_then(|index| bases.get(&index)).copied().unwrap_or(0);
-        symbols.push(Symbol {
-            name: name.to_owned(),
+        Some(Symbol {
+            name,
             address: symbol.address().wrapping_add(base),
             bytes: symbol.size(),
             is_function: kind == SymbolKind::Text,
             is_global: symbol.is_global(),
-        });
-    }
+        })
+    });
+    let listed: Vec<_> = listed.collect();
     let regions = file.sections().filter(is_loaded).map(|section| {
         let start = section.address().wrapping_add(bases.get(&section.index()).copied().unwrap_or(0));
         let is_per_cpu = section.name().is_ok_and(|name| name.starts_with(".data..percpu"));
         Region { start, end: start.saturating_add(section.size()), is_per_cpu }
     });
-    Symbols::new(module, symbols, regions.collect())
+    Symbols::new(module, &listed, regions.collect())
 }

@@ -27,13 +27,16 @@ pub use write::write_index;
 const MAGIC: &[u8; 8] = b"kpdlines";
 
 /// Another form is another version: an index is made anew, it is not converted.
-const VERSION: u32 = 1;
+const VERSION: u32 = 2;
 
 /// LZ4 makes data smaller by this factor at most.
 const GROWTH_MAX: usize = 256;
 
 /// Types in one part.
 const TYPES_IN_PART: usize = 2048;
+
+/// Lists of units in one part.
+const LISTS_IN_PART: usize = 256;
 
 /// Marks the number of a name, as opposed to that of a type.
 const NAME: u64 = 1 << 31;
@@ -54,8 +57,8 @@ struct Head {
     build_id: Vec<u8>,
     module: Option<String>,
     symbols: Part,
-    functions: Part,
-    paths: Part,
+    functions: Listed,
+    paths: Listed,
     names: Part,
     /// For each unit, the types that names have in it, where units differ.
     chosen: Part,
@@ -79,16 +82,25 @@ struct Named {
     types: Vec<u64>,
 }
 
-/// Numbers of units by a name.
-type Units = Vec<(String, Vec<u32>)>;
+/// Units by names.
+#[derive(Debug, Serialize, Deserialize)]
+struct Listed {
+    /// One text: the names in their order, with [`BETWEEN`] between them.
+    names: Part,
+    /// For each name the numbers of its units.
+    units: Vec<Part>,
+}
+
+/// What no name has.
+const BETWEEN: char = '\0';
 
 /// An index, read part by part.
 pub(crate) struct Index<'a> {
     head: Head,
     parts: &'a [u8],
     symbols: Symbols,
-    functions: OnceCell<HashMap<String, Vec<u32>>>,
-    paths: OnceCell<Units>,
+    functions: OnceCell<String>,
+    paths: OnceCell<String>,
     names: OnceCell<Vec<Named>>,
     chosen: OnceCell<Vec<Vec<(u64, u64)>>>,
     types: RefCell<HashMap<usize, Rc<Vec<Type>>>>,
@@ -153,7 +165,7 @@ impl<'a> Index<'a> {
     pub(crate) fn read(bytes: &'a [u8]) -> Result<Self> {
         let (head, parts) = head(bytes)?;
         let mut symbols: Symbols = part(parts, head.symbols)?;
-        symbols.index();
+        symbols.sort();
         Ok(Self {
             head,
             parts,
@@ -235,8 +247,25 @@ impl<'a> Index<'a> {
         }
     }
 
-    fn functions(&self) -> Result<&HashMap<String, Vec<u32>>> {
-        once(&self.functions, || Ok(part::<Units>(self.parts, self.head.functions)?.into_iter().collect()))
+    fn functions(&self) -> Result<&str> {
+        Ok(once(&self.functions, || part(self.parts, self.head.functions.names))?)
+    }
+
+    /// The units of the names of a list that fit.
+    fn units(&self, listed: &Listed, names: &str, fits: impl Fn(&str) -> bool) -> Result<Vec<usize>> {
+        let mut units = Vec::new();
+        let (mut lists, mut known): (Vec<Vec<u32>>, _) = (Vec::new(), None);
+        for (number, _) in names.split(BETWEEN).enumerate().filter(|(_, name)| fits(name)) {
+            let chunk = number / LISTS_IN_PART;
+            if known.replace(chunk) != Some(chunk) {
+                lists = part(self.parts, *listed.units.get(chunk).ok_or_else(damaged)?)?;
+            }
+            let list = lists.get(number % LISTS_IN_PART).ok_or_else(damaged)?;
+            units.extend(list.iter().map(|number| *number as usize));
+        }
+        units.sort_unstable();
+        units.dedup();
+        Ok(units)
     }
 }
 
@@ -310,10 +339,6 @@ fn each_type(ty: &mut Type, visit: &mut dyn FnMut(&mut TypeId)) {
     }
 }
 
-fn numbers(units: &[u32]) -> Vec<usize> {
-    units.iter().map(|number| *number as usize).collect()
-}
-
 impl Source for Index<'_> {
     fn build_id(&self) -> &[u8] {
         &self.head.build_id
@@ -328,16 +353,12 @@ impl Source for Index<'_> {
     }
 
     fn units_of_function(&self, name: &str, _all: bool) -> Result<Vec<usize>> {
-        Ok(self.functions()?.get(name).map_or_else(Vec::new, |units| numbers(units)))
+        self.units(&self.head.functions, self.functions()?, |has| has == name)
     }
 
     fn units_of_file(&self, path: &str) -> Result<Vec<usize>> {
-        let paths = once(&self.paths, || part::<Units>(self.parts, self.head.paths))?;
-        let found = paths.iter().filter(|(has, _)| has_components(has, path));
-        let mut units: Vec<usize> = found.flat_map(|(_, units)| numbers(units)).collect();
-        units.sort_unstable();
-        units.dedup();
-        Ok(units)
+        let paths: &String = once(&self.paths, || part(self.parts, self.head.paths.names))?;
+        self.units(&self.head.paths, paths, |has| has_components(has, path))
     }
 
     fn ty(&self, id: TypeId) -> Result<Type> {
@@ -357,6 +378,6 @@ impl Source for Index<'_> {
     }
 
     fn function_names(&self) -> Result<Vec<String>> {
-        Ok(self.functions()?.keys().cloned().collect())
+        Ok(self.functions()?.split(BETWEEN).map(str::to_owned).collect())
     }
 }

@@ -7,8 +7,8 @@ use hashbrown::{HashMap, HashSet};
 use serde::Serialize;
 
 use super::{
-    Head, MAGIC, NAME, Named, Part, StoredUnit, TYPES_IN_PART, Units, VERSION, each_address, each_scope,
-    each_type, each_variable,
+    BETWEEN, Head, LISTS_IN_PART, Listed, MAGIC, NAME, Named, Part, StoredUnit, TYPES_IN_PART, VERSION,
+    each_address, each_scope, each_type, each_variable,
 };
 use crate::dwarf::Dwarf;
 use crate::error::{LinesError, Result};
@@ -241,8 +241,8 @@ impl Lists {
             module: image.module().map(str::to_owned),
             units: units.iter().map(|unit| parts.append(unit)).collect(),
             symbols: parts.add(&image.symbols)?,
-            functions: parts.add(&self.functions.sorted())?,
-            paths: parts.add(&self.paths.sorted())?,
+            functions: self.functions.written(&mut parts)?,
+            paths: self.paths.written(&mut parts)?,
             names: parts.add(&self.types.named)?,
             chosen: parts.add(&self.defined)?,
             types: table.map(|chunk| parts.add(&chunk)).collect::<Result<_>>()?,
@@ -273,10 +273,14 @@ impl Lookup {
         }
     }
 
-    fn sorted(self) -> Units {
-        let mut sorted: Units = self.units.into_iter().collect();
+    fn written(self, parts: &mut Parts) -> Result<Listed> {
+        let mut sorted: Vec<(String, Vec<u32>)> = self.units.into_iter().collect();
         sorted.sort();
-        sorted
+        let (names, lists): (Vec<String>, Vec<Vec<u32>>) = sorted.into_iter().unzip();
+        Ok(Listed {
+            names: parts.add(&names.join(&BETWEEN.to_string()))?,
+            units: lists.chunks(LISTS_IN_PART).map(|chunk| parts.add(&chunk)).collect::<Result<_>>()?,
+        })
     }
 }
 
