@@ -60,9 +60,9 @@ fn tell(machine: &Machine) -> Result<()> {
     chapter(machine, "Both are armed", "kprobectl list")?;
 
     let observe = format!(
-        "kprobectl observe doforkprobe fork_retprobe --comm workload --for 4s &\n\
-         sleep 1; workload spawn {PROCESSES} > /dev/null; sleep 1\n\
-         kprobectl ledger; wait $!"
+        "kprobectl observe doforkprobe fork_retprobe --comm workload --for 10s 2> /tmp/observer &\n\
+         until grep -q observing /tmp/observer; do sleep 0.2; done\n\
+         workload spawn {PROCESSES} > /dev/null; kprobectl ledger; wait $!; cat /tmp/observer"
     );
     let title = "Their events, while a program starts eight others; and where each of them went";
     let seen = chapter(machine, title, &observe)?;

@@ -61,7 +61,7 @@ fn greeting(release: &str) -> String {
         "a shell on {release}. kprobed runs with its own defaults. Try:
 
     kprobectl doctor
-    kprobectl trace 'p do_sys_openat2 filename:ustring' --for 5s & sleep 2; workload open /etc/passwd 0 0 3
+    kprobectl trace 'p do_sys_openat2 filename:ustring' -- workload open /etc/passwd 0 0 3
     kprobectl add 'p:open do_sys_openat2 filename:ustring'; kill -9 $(pidof kprobed); cat {trace}
     kprobed --config {config} >> {log} 2>&1 &          # starts it again: its probes are back
 

@@ -47,14 +47,6 @@ impl Instance {
         Ok(clock_in_force(&text).to_owned())
     }
 
-    /// Sets the clock. The kernel empties the buffers (kernel/trace/trace.c: tracing_set_clock).
-    ///
-    /// # Errors
-    /// [`TracefsError`].
-    pub fn set_clock(&self, clock: &str) -> Result<(), TracefsError> {
-        self.files.write(&self.root.join("trace_clock"), clock)
-    }
-
     /// Size of the ring buffer of each CPU in KiB. 0 when CPUs differ. A buffer that was never used
     /// is not allocated yet and shows `SMALL (expanded: SIZE)`: what counts is the size that it
     /// will have.

@@ -42,7 +42,7 @@ pub use port::port;
 
 use serde::{Deserialize, Serialize};
 
-/// The format in which meanings are stored. Another format is not read: see [`Meaning::from_json`].
+/// The format in which meanings are stored. Another format is not read: see [`Meaning::from_value`].
 const VERSION: u32 = 2;
 
 /// The meaning of a definition on one build.
@@ -193,21 +193,8 @@ impl Meaning {
         self.code.is_some() || self.parts.iter().any(is_raw)
     }
 
-    /// As it is stored.
-    ///
-    /// # Errors
-    /// None that a value of this type has.
-    pub fn to_json(&self) -> Result<String, serde_json::Error> {
-        serde_json::to_string(self)
-    }
-
     /// Reads a stored meaning. Absent for another format, and for a damaged one: the meaning is
     /// then unknown.
-    pub fn from_json(text: &str) -> Option<Self> {
-        Self::from_value(serde_json::from_str(text).ok()?)
-    }
-
-    /// The same of JSON that is a part of something else.
     pub fn from_value(value: serde_json::Value) -> Option<Self> {
         let read: Self = serde_json::from_value(value).ok()?;
         (read.version == VERSION).then_some(read)

@@ -377,8 +377,7 @@ async fn what_is_found_out_is_kept_with_the_probe() {
     let made = create(&store, new_probe("a")).await.unwrap();
     let meaning = r#"{"version":2,"kernel":{"name":"6.1","id":"aa"},"module":null,"complete":true,"location":"vfs_read+0x0",
         "function":"vfs_read","by_address":false,"prototype":null,"parts":[],"code":null}"#;
-    let meaning = kprobed_verdict::meaning::Meaning::from_json(meaning).map(Arc::new);
-    assert!(meaning.is_some());
+    let meaning: Option<Arc<kprobed_verdict::meaning::Meaning>> = serde_json::from_str(meaning).unwrap();
     let trip = Some(Trip { code: "OVER_PROBE_BUDGET".to_owned(), message: "disarmed".to_owned() });
     let found = Record { meaning, trip, lease_ended: Some(from_ns(7)), ..made.clone() };
     let gone = Record { uid: ProbeUid(99), ..new_probe("gone") };
