@@ -41,7 +41,8 @@ const FOOTPRINT: &str = "cd /sys/kernel/tracing && cat kprobe_events kprobe_prof
 
 impl Demo {
     pub(crate) fn run(self, cache: Cache) -> Result<ExitCode> {
-        let guest = self.guest.start(cache, "demo", 0, &[])?;
+        // One that was interrupted has left its probes.
+        let guest = self.guest.fresh().start(cache, "demo", 0, &[])?;
         if let Err(error) = tell(&guest.machine) {
             post_mortem(&guest.machine);
             return Err(error);

@@ -50,6 +50,11 @@ pub(crate) struct DaemonGuest {
 }
 
 impl GuestArguments {
+    /// The same, with an empty disk.
+    pub(crate) fn fresh(self) -> Self {
+        Self { fresh: true, ..self }
+    }
+
     /// Builds, boots and starts. `command` names the disk; `port` is the daemon's on the host, 0
     /// for any.
     pub(crate) fn start(
