@@ -7,7 +7,7 @@ use std::time::Duration;
 
 use crate::protocol::{CHUNK_BYTES, Process, Size, Status};
 
-/// How long a command may take that says nothing else, and how long anything is waited for in a guest: by then it hangs.
+/// How long a command may take that says nothing else, and how long a guest is waited for: by then it hangs.
 /// An emulated guest may have a part of a CPU only, so what takes half a minute alone can take two minutes.
 pub const PATIENCE: Duration = Duration::from_mins(5);
 

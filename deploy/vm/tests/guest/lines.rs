@@ -1,5 +1,5 @@
-//! Definitions by source lines: what a probe reads is what the variables of the source have, before and after an update,
-//! and no host needs debug information.
+//! Definitions by source lines: what a probe reads is what the variables of the source have, before an update and after
+//! it, and no host needs debug information.
 
 use std::fs;
 
