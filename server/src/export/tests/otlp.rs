@@ -130,6 +130,7 @@ impl Collector {
     }
 
     /// The records that it has taken since this was last asked.
+    #[cfg(feature = "nats")]
     pub(crate) fn take_records(&self) -> impl Iterator<Item = LogRecord> + use<> {
         let taken = std::mem::take(&mut *self.taken.lock().unwrap());
         let logs = taken.into_iter().flat_map(|request| request.resource_logs);
