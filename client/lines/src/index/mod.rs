@@ -255,7 +255,7 @@ impl<'a> Index<'a> {
     fn units(&self, listed: &Listed, names: &str, fits: impl Fn(&str) -> bool) -> Result<Vec<usize>> {
         let mut units = Vec::new();
         let (mut lists, mut known): (Vec<Vec<u32>>, _) = (Vec::new(), None);
-        for (number, _) in names.split(BETWEEN).enumerate().filter(|(_, name)| fits(name)) {
+        for (number, _) in names.split_terminator(BETWEEN).enumerate().filter(|(_, name)| fits(name)) {
             let chunk = number / LISTS_IN_PART;
             if known.replace(chunk) != Some(chunk) {
                 lists = part(self.parts, *listed.units.get(chunk).ok_or_else(damaged)?)?;
@@ -378,6 +378,6 @@ impl Source for Index<'_> {
     }
 
     fn function_names(&self) -> Result<Vec<String>> {
-        Ok(self.functions()?.split(BETWEEN).map(str::to_owned).collect())
+        Ok(self.functions()?.split_terminator(BETWEEN).map(str::to_owned).collect())
     }
 }

@@ -62,7 +62,7 @@ fn tell(machine: &Machine) -> Result<()> {
 
     let observe = format!(
         "kprobectl observe doforkprobe fork_retprobe --comm workload --for 10s 2> /tmp/observer &\n\
-         until grep -q observing /tmp/observer; do sleep 0.2; done\n\
+         until grep -q observing /tmp/observer || ! kill -0 $!; do sleep 0.2; done\n\
          workload spawn {PROCESSES} > /dev/null; kprobectl ledger; wait $!; cat /tmp/observer"
     );
     let title = "Their events, while a program starts eight others; and where each of them went";

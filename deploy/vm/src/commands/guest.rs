@@ -50,9 +50,9 @@ pub(crate) struct DaemonGuest {
 }
 
 impl GuestArguments {
-    /// The same, with an empty disk.
+    /// The same, with an empty disk unless one is named: that is kept.
     pub(crate) fn fresh(self) -> Self {
-        Self { fresh: true, ..self }
+        Self { fresh: self.fresh || self.disk.is_none(), ..self }
     }
 
     /// Builds, boots and starts. `command` names the disk; `port` is the daemon's on the host, 0
