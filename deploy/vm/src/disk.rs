@@ -1,12 +1,14 @@
 //! Disk images that are kept between guests, each used by one guest at a time.
 
-use std::fs::{self, File, TryLockError};
+use std::fs::{self, File};
 use std::io;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::Arc;
 
 use anyhow::{Context as _, Result, bail, ensure};
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 
 use crate::machine::copy_sparse;
 use crate::packages::search_path;
@@ -24,8 +26,9 @@ pub struct Disk {
     image: PathBuf,
     /// Where QEMU logs what is written to it, if that is wanted.
     log: Option<PathBuf>,
-    /// Locked for as long as it is open.
-    _lock: Arc<File>,
+    /// Unlocked when it is dropped, and not only when all copies of its descriptor are closed: a
+    /// process that is being started by another thread has one.
+    _lock: Arc<Flock<File>>,
 }
 
 impl Disk {
@@ -65,16 +68,16 @@ impl Disk {
         fs::create_dir_all(directory).with_context(|| what("create the directory of"))?;
         // The lock is a file of its own, because the image is replaced when it is made anew.
         let lock = File::create(directory.join(format!("{name}.lock"))).with_context(|| what("lock"))?;
-        match lock.try_lock() {
-            Ok(()) => {}
-            Err(TryLockError::WouldBlock) => {
+        let lock = match Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => lock,
+            Err((_, Errno::EWOULDBLOCK)) => {
                 bail!(
                     "{} is in use by another machine: choose another disk with --disk NAME",
                     image.display()
                 )
             }
-            Err(TryLockError::Error(error)) => return Err(error).with_context(|| what("lock")),
-        }
+            Err((_, errno)) => return Err(errno).with_context(|| what("lock")),
+        };
         if anew || !image.exists() {
             // Made under another name and renamed, so that an interruption leaves no incomplete
             // image.
@@ -130,6 +133,18 @@ mod tests {
         fs::write(directory.path().join("other"), &first).unwrap();
         let _disk = Disk::copy(directory.path(), "a", &directory.path().join("other")).unwrap();
         assert!(read() == first);
+    }
+
+    /// A child has every descriptor of its parent between fork and exec: an end of the lock that
+    /// waited for it would make the next user fail now and then.
+    #[test]
+    fn a_disk_is_free_while_a_child_has_its_descriptor() {
+        let directory = tempfile::tempdir().unwrap();
+        let disk = Disk::open(directory.path(), "a", false).unwrap();
+        let of_a_child = disk._lock.try_clone().unwrap();
+        drop(disk);
+        Disk::open(directory.path(), "a", false).unwrap();
+        drop(of_a_child);
     }
 
     #[test]

@@ -4,12 +4,15 @@
 //! contents, except as bytes.
 
 use std::ffi::OsStr;
-use std::fs::{self, DirBuilder, File, OpenOptions, Permissions, TryLockError};
+use std::fs::{self, DirBuilder, File, OpenOptions, Permissions};
 use std::io::{self, Write as _};
 use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _, PermissionsExt as _};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::UNIX_EPOCH;
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 
 use super::SpoolError;
 use super::segment::SegmentId;
@@ -30,7 +33,8 @@ const ASIDE: &str = ".bad";
 #[derive(Debug)]
 pub(super) struct Files {
     path: PathBuf,
-    directory: File,
+    /// Unlocked when it is dropped, whatever child has a copy of its descriptor.
+    directory: Flock<File>,
 }
 
 impl Files {
@@ -51,10 +55,10 @@ impl Files {
         fs::set_permissions(path, Permissions::from_mode(DIRECTORY_MODE))
             .map_err(SpoolError::io("set the permissions of", path))?;
         let directory = File::open(path).map_err(SpoolError::io("open", path))?;
-        match directory.try_lock() {
-            Ok(()) => Ok(Self { path: path.to_owned(), directory }),
-            Err(TryLockError::WouldBlock) => Err(SpoolError::InUse { path: path.to_owned() }),
-            Err(TryLockError::Error(source)) => Err(SpoolError::io("lock", path)(source)),
+        match Flock::lock(directory, FlockArg::LockExclusiveNonblock) {
+            Ok(directory) => Ok(Self { path: path.to_owned(), directory }),
+            Err((_, Errno::EWOULDBLOCK)) => Err(SpoolError::InUse { path: path.to_owned() }),
+            Err((_, errno)) => Err(SpoolError::io("lock", path)(errno.into())),
         }
     }
 

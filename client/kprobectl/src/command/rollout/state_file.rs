@@ -1,9 +1,12 @@
 //! State file of a roll-out: locked by the process that drives it, and replaced as a whole.
 
-use std::fs::{File, OpenOptions, TryLockError};
+use std::fs::{File, OpenOptions};
 use std::io;
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
+
+use nix::errno::Errno;
+use nix::fcntl::{Flock, FlockArg};
 
 use super::super::Failure;
 use crate::config::replace;
@@ -14,7 +17,7 @@ use crate::rollout::State;
 #[derive(Debug)]
 pub(super) struct StateFile {
     pub(super) path: PathBuf,
-    _lock: File,
+    _lock: Flock<File>,
 }
 
 impl StateFile {
@@ -35,13 +38,13 @@ impl StateFile {
         let mut options = OpenOptions::new();
         options.write(true).create(true).truncate(false).mode(0o600);
         let lock = options.open(&beside).map_err(failed)?;
-        match lock.try_lock() {
-            Ok(()) => Ok(Self { path, _lock: lock }),
-            Err(TryLockError::WouldBlock) => Err(Failure::usage(
+        match Flock::lock(lock, FlockArg::LockExclusiveNonblock) {
+            Ok(lock) => Ok(Self { path, _lock: lock }),
+            Err((_, Errno::EWOULDBLOCK)) => Err(Failure::usage(
                 format!("another `kprobectl rollout` works on `{}`", path.display()),
                 Some("wait for it, or interrupt it with Ctrl-C".to_owned()),
             )),
-            Err(TryLockError::Error(error)) => Err(failed(error)),
+            Err((_, errno)) => Err(failed(errno.into())),
         }
     }
 
