@@ -141,6 +141,7 @@ mod tests {
     fn a_disk_is_free_while_a_child_has_its_descriptor() {
         let directory = tempfile::tempdir().unwrap();
         let disk = Disk::open(directory.path(), "a", false).unwrap();
+        #[expect(clippy::used_underscore_binding, reason = "only a test needs more than that it lives")]
         let of_a_child = disk._lock.try_clone().unwrap();
         drop(disk);
         Disk::open(directory.path(), "a", false).unwrap();

@@ -1,6 +1,6 @@
 //! Tables of text, aligned by display width.
 //!
-//! Kept, and not a crate: these have no borders, no wrapping, and a colour for each cell.
+//! Kept, and not a crate: these have no borders, are broken in their sentences only, and have a colour for each cell.
 
 use std::fmt::Write as _;
 
@@ -14,7 +14,7 @@ pub(crate) struct Table {
     rows: Vec<Vec<Cell>>,
     /// Columns that are left out if they say nothing.
     optional: Vec<bool>,
-    /// The last column has sentences: lines may be longer than the terminal is wide, and nothing is left out.
+    /// The last column has sentences: they are broken where there is no room for them, and not left out.
     ends_in_sentences: bool,
 }
 
@@ -28,6 +28,12 @@ pub(super) struct Page {
     /// All columns are shown, those that say nothing too.
     pub(super) is_whole: bool,
 }
+
+/// Fewest columns for sentences beside the others. With fewer they stand below their rows.
+const LEAST_BESIDE: usize = 24;
+
+/// Columns before what stands below a row.
+const INDENT: usize = 8;
 
 /// A cell of a table.
 pub(crate) struct Cell {
@@ -129,7 +135,7 @@ impl Table {
         self.rows.is_empty()
     }
 
-    /// Lets lines be longer than the terminal is wide: sentences in the last column are better broken than left out.
+    /// Breaks the sentences of the last column where the terminal ends: they are better broken than left out.
     pub(crate) fn ending_in_sentences(self, ends_in_sentences: bool) -> Self {
         Self { ends_in_sentences, ..self }
     }
@@ -147,8 +153,18 @@ impl Table {
         };
         let mut columns: Vec<usize> = (0..self.headings.len()).filter(says_something).collect();
         let mut widths: Vec<usize> = columns.iter().map(|column| self.column_width(*column, page)).collect();
-        let room = page.room.filter(|_| !self.ends_in_sentences).unwrap_or(usize::MAX);
+        let room = page.room.unwrap_or(usize::MAX);
         let all = columns.clone();
+        let is_broken = self.ends_in_sentences && needed(&widths) > room;
+        if is_broken {
+            let widest = widths.pop().unwrap_or(0);
+            let beside = room.saturating_sub(needed(&widths) + GAP);
+            if beside >= LEAST_BESIDE {
+                widths.push(beside.min(widest));
+            } else {
+                columns.pop();
+            }
+        }
         while needed(&widths) > room && columns.len() > 1 {
             columns.pop();
             widths.pop();
@@ -156,6 +172,7 @@ impl Table {
         if columns.len() < all.len().div_ceil(2) {
             return (self.lists(&all, page.style), Vec::new());
         }
+        let hidden = &all[columns.len()..];
         let mut text = String::new();
         if page.has_headings {
             let heading = |column: &usize| Cell {
@@ -168,11 +185,44 @@ impl Table {
             line(&mut text, &headings.iter().collect::<Vec<_>>(), &widths, page.style);
         }
         for row in &self.rows {
-            let cells: Vec<_> = columns.iter().filter_map(|column| row.get(*column)).collect();
+            let mut cells: Vec<_> = columns.iter().filter_map(|column| row.get(*column)).collect();
+            let (broken, indent) = match cells.last() {
+                Some(sentence) if is_broken && hidden.is_empty() => {
+                    (sentence.text.clone(), needed(&widths[..widths.len() - 1]) + GAP)
+                }
+                _ if is_broken => (self.below(row, hidden), INDENT),
+                _ => (String::new(), 0),
+            };
+            let mut parts =
+                broken_at(&broken, room.saturating_sub(indent)).into_iter().filter(|part| !part.is_empty());
+            let beside;
+            if is_broken
+                && hidden.is_empty()
+                && let Some(sentence) = cells.pop()
+            {
+                beside = Cell { text: parts.next().unwrap_or_default().to_owned(), value: None, ..*sentence };
+                cells.push(&beside);
+            }
             line(&mut text, &cells, &widths, page.style);
+            for part in parts {
+                writeln!(text, "{}{part}", " ".repeat(indent)).ok();
+            }
         }
-        let left_out = all[columns.len()..].iter().map(|column| &*self.headings[*column]);
+        let left_out = hidden.iter().filter(|_| !is_broken).map(|column| &*self.headings[*column]);
         (text, left_out.map(|heading| heading.trim_start_matches(['+', ' '])).collect())
+    }
+
+    /// What a row has in columns for which there was no room: the sentence of the last one, after the others with
+    /// their headings.
+    fn below(&self, row: &[Cell], hidden: &[usize]) -> String {
+        let said = hidden.iter().filter_map(|column| Some((column, row.get(*column)?)));
+        let said = said.filter(|(_, cell)| !cell.says_nothing()).map(|(column, cell)| {
+            if column + 1 == self.headings.len() {
+                return cell.text.clone();
+            }
+            format!("{} {}", self.headings[*column], cell.text)
+        });
+        said.collect::<Vec<_>>().join("; ")
     }
 
     fn column_width(&self, column: usize, page: Page) -> usize {
@@ -198,9 +248,26 @@ impl Table {
     }
 }
 
+/// Columns between two cells.
+const GAP: usize = 2;
+
 /// The width of columns with the gaps between them.
 fn needed(widths: &[usize]) -> usize {
-    widths.iter().sum::<usize>() + 2 * widths.len().saturating_sub(1)
+    widths.iter().sum::<usize>() + GAP * widths.len().saturating_sub(1)
+}
+
+/// Text in parts of at most so many columns, broken between words. A longer word is a part of its own.
+fn broken_at(text: &str, width: usize) -> Vec<&str> {
+    let (mut parts, mut begin, mut end) = (Vec::new(), 0, 0);
+    for (space, _) in text.match_indices(' ').chain([(text.len(), "")]) {
+        if end > begin && columns_of(&text[begin..space]) > width {
+            parts.push(&text[begin..end]);
+            begin = end + 1;
+        }
+        end = space;
+    }
+    parts.push(&text[begin..]);
+    parts
 }
 
 fn line(text: &mut String, cells: &[&Cell], widths: &[usize], style: Style) {
@@ -208,7 +275,7 @@ fn line(text: &mut String, cells: &[&Cell], widths: &[usize], style: Style) {
     for (column, (cell, width)) in cells.iter().zip(widths).enumerate() {
         let padding = " ".repeat(width.saturating_sub(cell.width()));
         if column > 0 {
-            text.push_str("  ");
+            text.push_str(&" ".repeat(GAP));
         }
         if cell.right {
             text.push_str(&padding);
@@ -239,6 +306,8 @@ fn list(style: Style, values: &[(&str, String)]) -> String {
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     fn page(room: Option<usize>) -> Page {
@@ -309,13 +378,40 @@ mod tests {
 
     #[test]
     fn sentences_are_broken_and_not_left_out() {
-        let mut table = Table::new(&["CHECK", "FINDING"]).ending_in_sentences(true);
-        table.row(vec![Cell::text("tracefs"), Cell::text("it is mounted at /sys/kernel/tracing")]);
-        let (text, left_out) = table.render(page(Some(20)));
-        assert!(
-            text.ends_with("tracefs  it is mounted at /sys/kernel/tracing\n") && left_out.is_empty(),
-            "{text}"
-        );
+        let mut table = Table::new(&["TIME", "CALL", "REASON"]).ending_in_sentences(true);
+        table.row(vec![
+            Cell::text("07:00"),
+            Cell::text("CreateProbe"),
+            Cell::text("no role of user:alice allows it"),
+        ]);
+        table.row(vec![Cell::text("07:01"), Cell::text("ListProbes"), Cell::text("")]);
+        insta::assert_snapshot!(table.render(page(Some(44))).0, @r"
+        TIME   CALL         REASON
+        07:00  CreateProbe  no role of user:alice
+                            allows it
+        07:01  ListProbes   -
+        ");
+        let (text, left_out) = table.render(page(Some(28)));
+        assert!(left_out.is_empty(), "{left_out:?}");
+        insta::assert_snapshot!(text, @r"
+        TIME   CALL
+        07:00  CreateProbe
+                no role of
+                user:alice allows it
+        07:01  ListProbes
+        ");
+        assert_eq!(table.render(page(Some(51))).0, rendered(&table));
+    }
+
+    proptest! {
+        #[test]
+        fn broken_sentences_are_whole(text in "[ -~読é]{0,80}", width in 1_usize..40) {
+            let parts = broken_at(&text, width);
+            prop_assert_eq!(parts.join(" "), &*text);
+            for part in parts {
+                prop_assert!(columns_of(part) <= width || !part.trim().contains(' '), "{:?}", part);
+            }
+        }
     }
 
     #[test]

@@ -351,11 +351,15 @@ fn accounts_fit_the_terminal() {
     assert_snapshot!(at("80", &["audit"]), @r"
     exit: 0
     -- stdout
-    ENTRY  TIME                  ACTION   PRINCIPAL   CALL          PROBE                TIMES  REASON
-        1  2026-01-31T12:00:01Z  changed  user:alice  CreateProbe   kprobes/open             -  -
-        2  2026-01-31T12:00:02Z  refused  uid:1000    DeleteProbe   kprobes/open\x1b[2J     41  it has no role
-        3  2026-01-31T12:00:03Z  read     user:bob    StreamEvents  kprobes/open             -  events
-        4  2026-01-31T12:00:04Z  failed   user:alice  CreateProbe   kprobes/open             -  the kernel answered EINVAL
+    ENTRY  TIME                  ACTION   PRINCIPAL   CALL
+        1  2026-01-31T12:00:01Z  changed  user:alice  CreateProbe
+            PROBE kprobes/open
+        2  2026-01-31T12:00:02Z  refused  uid:1000    DeleteProbe
+            PROBE kprobes/open\x1b[2J; TIMES 41; it has no role
+        3  2026-01-31T12:00:03Z  read     user:bob    StreamEvents
+            PROBE kprobes/open; events
+        4  2026-01-31T12:00:04Z  failed   user:alice  CreateProbe
+            PROBE kprobes/open; the kernel answered EINVAL
     -- stderr
     ");
     assert_snapshot!(at("200", &["audit"]), @r"

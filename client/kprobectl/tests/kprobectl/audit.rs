@@ -10,11 +10,14 @@ fn entries_are_lines() {
     assert_snapshot!(fake.run(&["audit"]), @r"
     exit: 0
     -- stdout
-    ENTRY  TIME                  ACTION   PRINCIPAL   CALL          PROBE                TIMES  REASON
-        1  2026-01-31T12:00:01Z  changed  user:alice  CreateProbe   kprobes/open             -  -
-        2  2026-01-31T12:00:02Z  refused  uid:1000    DeleteProbe   kprobes/open\x1b[2J     41  it has no role
-        3  2026-01-31T12:00:03Z  read     user:bob    StreamEvents  kprobes/open             -  events
-        4  2026-01-31T12:00:04Z  failed   user:alice  CreateProbe   kprobes/open             -  the kernel answered EINVAL
+    ENTRY  TIME                  ACTION   PRINCIPAL   CALL          PROBE                TIMES
+        1  2026-01-31T12:00:01Z  changed  user:alice  CreateProbe   kprobes/open             -
+        2  2026-01-31T12:00:02Z  refused  uid:1000    DeleteProbe   kprobes/open\x1b[2J     41
+            it has no role
+        3  2026-01-31T12:00:03Z  read     user:bob    StreamEvents  kprobes/open             -
+            events
+        4  2026-01-31T12:00:04Z  failed   user:alice  CreateProbe   kprobes/open             -
+            the kernel answered EINVAL
     -- stderr
     ");
     assert_snapshot!(fake.run(&["audit", "-o", "wide", "-n", "1"]), @"
@@ -62,7 +65,8 @@ fn entries_are_selected_by_the_daemon() {
     exit: 0
     -- stdout
     ENTRY  TIME                  ACTION  PRINCIPAL   CALL         PROBE         REASON
-        4  2026-01-31T12:00:04Z  failed  user:alice  CreateProbe  kprobes/open  the kernel answered EINVAL
+        4  2026-01-31T12:00:04Z  failed  user:alice  CreateProbe  kprobes/open  the kernel answered
+                                                                                EINVAL
     -- stderr
     ");
     // Further back than the last entries of the log.
