@@ -116,7 +116,11 @@ fn the_files_are_good_without_changes() {
 #[test]
 fn each_byte_of_a_file_may_be_another() {
     let file = FILES[4];
-    for at in 0..file.len() {
+    // Between its segments are pages of zeros, which belong to no section.
+    let is_padding = |at: &usize| file.iter().skip(at.saturating_sub(64)).take(128).all(|byte| *byte == 0);
+    let bytes: Vec<_> = (0..file.len()).filter(|at| !is_padding(at)).collect();
+    assert!((3000..5000).contains(&bytes.len()), "{}", bytes.len());
+    for at in bytes {
         let mut bytes = file.to_vec();
         bytes[at] = 127;
         let _outcome = read(&bytes, SUPPLEMENTARY, SPLIT);
