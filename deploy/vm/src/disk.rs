@@ -136,7 +136,7 @@ mod tests {
     }
 
     /// A child has every descriptor of its parent between fork and exec: an end of the lock that
-    /// waited for it would make the next user fail now and then.
+    /// waited for it would make the next user fail in some runs.
     #[test]
     fn a_disk_is_free_while_a_child_has_its_descriptor() {
         let directory = tempfile::tempdir().unwrap();
