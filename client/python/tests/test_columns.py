@@ -230,6 +230,8 @@ def test_numbers_are_written_as_people_do():
         ("OCTAL", 0o644, 2, "0644"),
         ("BOOL", 1, 1, "true"),
         ("BOOL", 7, 1, None),
+        ("OPEN_FLAGS", 0o4010102, 4, "O_RDWR|O_CREAT|O_SYNC"),
+        ("OPEN_FLAGS", (1 << 32) + 3, 8, "0x100000003"),
         ("UNSPECIFIED", 7, 1, None),
     ]:
         assert text(event_pb2.FieldNotation.Value(f"FIELD_NOTATION_{notation}"), value, width) == shown

@@ -24,6 +24,7 @@ pub fn notation(field: &api::EventField) -> Notation {
         N::Octal => Notation::Octal,
         N::Bool => Notation::Bool,
         N::Stack => Notation::Stack,
+        N::OpenFlags => Notation::OpenFlags,
     }
 }
 
@@ -44,6 +45,7 @@ pub fn notation_message(notation: &Notation) -> (api::FieldNotation, Vec<api::Nu
         Notation::Octal => N::Octal,
         Notation::Bool => N::Bool,
         Notation::Stack => N::Stack,
+        Notation::OpenFlags => N::OpenFlags,
     };
     (kind, Vec::new())
 }
@@ -66,6 +68,7 @@ mod tests {
             Notation::Octal,
             Notation::Bool,
             Notation::Stack,
+            Notation::OpenFlags,
         ] {
             let (kind, names) = notation_message(&notation);
             let mut field = api::EventField { names, ..Default::default() };

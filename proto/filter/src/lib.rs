@@ -60,6 +60,7 @@ mod kernel;
 pub mod names;
 mod notation;
 pub mod number;
+mod open_flags;
 mod parse;
 mod pattern;
 mod program;

@@ -8,8 +8,8 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
 use super::ast::Number;
-use super::errno;
 use super::test::{Compare, Load, mask};
+use super::{errno, open_flags};
 
 /// How people write the numbers of a field.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -33,6 +33,8 @@ pub enum Notation {
     Octal,
     /// `false` and `true`.
     Bool,
+    /// Flags of `open`: `33345 (O_WRONLY|O_CREAT|O_TRUNC|O_LARGEFILE)`.
+    OpenFlags,
     /// A text with the symbols of a call stack, one on each line, the innermost first.
     Stack,
     /// As numbers, which the daemon computes of what the kernel records.
@@ -91,7 +93,7 @@ impl Notation {
     pub const fn position(&self) -> Option<Position> {
         match self {
             Self::Number | Self::Stack | Self::Computed => None,
-            Self::Errno | Self::Names(_) => Some(Position::Behind),
+            Self::Errno | Self::Names(_) | Self::OpenFlags => Some(Position::Behind),
             _ => Some(Position::Instead),
         }
     }
@@ -114,6 +116,10 @@ impl Notation {
         };
         if let Some(name) = name {
             buffer.extend_from_slice(name.as_bytes());
+            return true;
+        }
+        if *self == Self::OpenFlags {
+            open_flags::push(buffer, bits);
             return true;
         }
         let written = match self {
@@ -147,6 +153,7 @@ impl Notation {
                     .then(|| major.checked_mul(1 << MINOR_BITS)?.checked_add(minor))??
             }
             Self::Bool => u64::from(text.parse::<bool>().ok()?),
+            Self::OpenFlags => open_flags::number(text)?,
         };
         let cut = number & mask(bits_of(bytes));
         (cut == number || signed(cut, bytes).cast_unsigned() == number).then_some(cut)
@@ -175,6 +182,7 @@ impl Notation {
             Self::Ipv4 => "127.0.0.1".to_owned(),
             Self::Device => "8:1".to_owned(),
             Self::Bool => "true".to_owned(),
+            Self::OpenFlags => "O_RDWR|O_CREAT".to_owned(),
         })
     }
 }
@@ -257,6 +265,7 @@ mod tests {
             (Notation::Bool, 1, 1, Some("true")),
             (Notation::Bool, 0, 1, Some("false")),
             (Notation::Bool, 3, 1, None),
+            (Notation::OpenFlags, minus(-0x8000_0000 | 0o102), 4, Some("O_RDWR|O_CREAT|0x80000000")),
         ] {
             assert_eq!(text(&notation, bits, bytes).as_deref(), expected, "{notation:?} {bits:#x}");
         }
@@ -285,6 +294,7 @@ mod tests {
             Notation::Device,
             Notation::Octal,
             Notation::Bool,
+            Notation::OpenFlags,
         ])
     }
 
@@ -303,7 +313,7 @@ mod tests {
         }
 
         #[test]
-        fn any_text_is_survived(notation in notations(), text in "([0-9]{0,22}[:.]?){0,4}|[A-Z]{1,8}|true|.{0,6}", bytes in proptest::sample::select(vec![1_usize, 2, 4, 8])) {
+        fn any_text_is_survived(notation in notations(), text in "([0-9]{0,22}[:.]?){0,4}|[A-Z]{1,8}|true|O_[A-Z]{1,6}[|]0x[0-9]{1,3}|.{0,6}", bytes in proptest::sample::select(vec![1_usize, 2, 4, 8])) {
             if let Some(number) = notation.number(&text, bytes) {
                 prop_assert_eq!(number, number & mask(bits_of(bytes)));
                 let shown = self::text(&notation, number, bytes).unwrap();

@@ -52,7 +52,7 @@ fn failed_opens_have_their_paths(fixture: &Fixture) -> Result<()> {
     )?;
     let lines: Vec<_> = said.stdout.lines().filter(|line| line.contains("do_sys_openat2")).collect();
     let [line] = lines.as_slice() else { anyhow::bail!("one open fails: {said:?}") };
-    let parts = ["workload-", "do_sys_openat2 filename=\"/tmp/calls/nothere\" flags=", " -> fd=-2"];
+    let parts = ["workload-", "do_sys_openat2 filename=\"/tmp/calls/nothere\" flags=", " (O_R", " -> fd=-2"];
     ensure!(parts.iter().all(|part| line.contains(part)), "{line}");
     ensure!(line.ends_with("us") || line.ends_with("ms"), "it has a duration: {line}");
     ensure!(said.stderr.contains("calls with both ends"), "{said:?}");

@@ -241,6 +241,8 @@ fn numbers_are_shown_as_people_write_them(fixture: &Fixture) -> Result<()> {
         "p:signalled do_send_sig_info type",
         "p:opened vfs_open path->dentry->d_sb->s_dev path->dentry->d_inode->i_mode",
         &read,
+        "p:how do_sys_openat2 how->flags",
+        "p:call __x64_sys_openat flags=regs->dx:x32",
         "syscalls/sys_enter_openat",
         "syscalls/sys_exit_openat",
     ] {
@@ -268,7 +270,9 @@ fn numbers_are_shown_as_people_write_them(fixture: &Fixture) -> Result<()> {
             ("read", "cat", " read=read_null+0x0/"),
             ("read", "cat", " first=0x6e third=0x6c"),
             ("syscalls/sys_enter_openat", "workload", " dfd=-100 filename=0x"),
-            ("syscalls/sys_enter_openat", "workload", " flags=0x80000 mode=0"),
+            ("syscalls/sys_enter_openat", "workload", " flags=0x80000 (O_RDONLY|O_CLOEXEC) mode=0"),
+            ("how", "workload", " flags=557056 (O_RDONLY|O_LARGEFILE|O_CLOEXEC)"),
+            ("call", "workload", " flags=0x80000 (O_RDONLY|O_CLOEXEC)"),
             ("syscalls/sys_exit_openat", "workload", " ret=-2 (ENOENT)"),
         ] {
             let text = unmarked(guest, probe, comm)?;

@@ -32,6 +32,7 @@ pub(super) fn notation(field: &Field, event: &str) -> Notation {
         ("bool", 1) => Notation::Bool,
         // What a system call returned.
         ("long", 8) if field.name == "ret" && event.starts_with("sys_exit") => Notation::Errno,
+        _ if is_flags(field) && matches!(event, "sys_enter_open" | "sys_enter_openat") => Notation::OpenFlags,
         _ => Notation::Number,
     }
 }

@@ -5,6 +5,7 @@
 use std::collections::HashMap;
 use std::ops::Range;
 
+use super::Origin;
 use super::capture::{Around, Behind, Subject, origin};
 use super::chain::{Chain, Root};
 use super::type_name::pointed;
@@ -22,6 +23,12 @@ const TYPES_MAX: usize = 16;
 /// Most types that are looked at. A damaged file can have structures inside of themselves.
 const LOOKED_AT_MAX: usize = 4096;
 
+/// Members of structures that hold flags of `open`.
+const OPEN_FLAGS: [(&str, &str); 2] = [("open_how", "flags"), ("file", "f_flags")];
+
+/// Functions whose parameter `flags` holds flags of `open`.
+const OPENING: [&str; 4] = ["do_sys_open", "__do_sys_open", "__do_sys_openat", "filp_open"];
+
 /// How people write the numbers that a definition records, by the name of the field. A field that is not there is
 /// shown as it is.
 pub fn notations(subject: &Subject<'_>) -> HashMap<String, Notation> {
@@ -32,7 +39,13 @@ pub fn notations(subject: &Subject<'_>) -> HashMap<String, Notation> {
         let by_name =
             notes.iter().find(|note| note.index == index).map(|Note { notation, .. }| notation.clone());
         let of_call = around.as_ref().and_then(|around| of_system_call(around, argument));
-        let known = of_call.or(by_name).or_else(|| by_offset(around.as_ref()?, argument));
+        let by_offset = || by_offset(around.as_ref()?, argument);
+        let known = match of_call.or(by_name) {
+            // What is a plain number by its type can be more by its name.
+            Some(Notation::Number) => by_offset().filter(|notation| *notation == Notation::OpenFlags),
+            Some(known) => Some(known),
+            None => by_offset(),
+        };
         let notation = known.or_else(|| of_result(argument, written.kind, around.as_ref()))?;
         (notation != Notation::Number).then(|| (name.clone(), notation))
     };
@@ -59,9 +72,15 @@ fn of_result(argument: &Argument, kind: ProbeKind, around: Option<&Around<'_>>) 
 /// The notation of what the kernel's types have at the place that an argument reads. `None` if they do not say.
 fn by_offset(around: &Around<'_>, argument: &Argument) -> Option<Notation> {
     let Chain { root, mut reads } = Chain::of(argument, around.at());
-    let (_, ty) = origin(around, &root);
+    let (origin, ty) = origin(around, &root);
     let btf = &around.signature.as_ref()?.btf;
     let Some(last) = reads.pop() else {
+        let is_flags = |name: &str| name == "flags" && OPENING.contains(&around.function);
+        if matches!(&origin, Origin::Parameter { name, .. } if is_flags(name))
+            && argument.base_type().bytes() == 4
+        {
+            return Some(Notation::OpenFlags);
+        }
         return typed::notation::of(btf, ty?, argument, root == Root::Result).ok();
     };
     let mut behind = Behind { around, ty };
@@ -101,13 +120,17 @@ fn at(
             return Err(BtfError::TooDeep { id: ty });
         }
         let meets = |begin: u64, bits: u64| begin < wanted.end && begin.saturating_add(bits) > wanted.start;
-        match btf.resolved(ty)?.kind {
+        let ty = btf.resolved(ty)?;
+        match ty.kind {
             Kind::Composite(composite) => {
                 for member in composite.members() {
                     let member = member?;
                     let begin = begin.saturating_add(member.bit_offset.into());
                     let bits = btf.size(member.ty)?.unwrap_or_default().saturating_mul(8);
-                    if member.bits.is_none() && meets(begin, bits) {
+                    let is_it = begin == wanted.start && begin.saturating_add(bits) == wanted.end;
+                    if is_it && OPEN_FLAGS.contains(&(ty.name, member.name)) {
+                        found.push(Notation::OpenFlags);
+                    } else if member.bits.is_none() && meets(begin, bits) {
                         waiting.push((member.ty, begin, depth + 1));
                     }
                 }

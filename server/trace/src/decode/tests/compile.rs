@@ -178,6 +178,12 @@ fn fields_of_tracepoints_are_what_they_are_declared() {
     let mut exit = format(&[("int __syscall_nr", 8, 4), ("long ret", 16, 8)], "");
     exit.name = "sys_exit_openat".to_owned();
     assert_eq!(self::plan(&exit).schema().fields[1].notation, Notation::Errno);
+    let mut enter = format(&[("int __syscall_nr", 8, 4), ("int flags", 16, 8)], "");
+    for (name, expected) in [("sys_enter_openat", Notation::OpenFlags), ("sys_enter_dup3", Notation::Number)]
+    {
+        enter.name = name.to_owned();
+        assert_eq!(self::plan(&enter).schema().fields[1].notation, expected);
+    }
 }
 
 #[test]

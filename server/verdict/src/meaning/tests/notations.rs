@@ -62,14 +62,23 @@ fn types() -> BtfWriter {
     let regs = w.pointer(regs);
     w.function("__x64_sys_make", long, &[("regs", regs)]);
     w.function("__do_sys_make", long, &[("dfd", int), ("mode", umode)]);
+    let how = w.structure("open_how", 24, &[("flags", u64, 0, 0), ("mode", u64, 64, 0)]);
+    let how = w.pointer(how);
+    let file = w.structure("file", 16, &[("f_mode", u32, 0, 0), ("f_flags", u32, 32, 0)]);
+    let file = w.pointer(file);
+    w.function("do_sys_openat2", long, &[("dfd", int), ("how", how), ("file", file)]);
+    w.function("do_sys_open", long, &[("dfd", int), ("flags", int)]);
+    w.function("__x64_sys_open", long, &[("regs", regs)]);
+    w.function("__do_sys_open", long, &[("dfd", int), ("flags", int)]);
     w
 }
 
 fn notations(text: &str) -> BTreeMap<String, Notation> {
     let code = vec![0x31, 0xc0, 0xc3];
     let names =
-        ["connect", "lookup", "is_on", "mapped", "opened", "in_assembly", "__x64_sys_make", "__do_sys_make"];
-    let functions = names.map(|name| (name, code.clone())).into();
+        ["connect", "lookup", "is_on", "mapped", "opened", "in_assembly", "do_sys_open", "do_sys_openat2"];
+    let calls = ["__x64_sys_make", "__do_sys_make", "__x64_sys_open", "__do_sys_open"];
+    let functions = names.iter().chain(&calls).map(|name| (*name, code.clone())).collect();
     let kernel = Build { id: &[1; 20], types, functions }.boot();
     kernel.know(text).notations().into_iter().collect()
 }
@@ -126,6 +135,20 @@ fn arguments_of_system_calls_are_written_as_their_types_say() {
         ("p __x64_sys_make mode=+104($arg1):u16 all=+104(%di):u64 dfd=+112(%di):u16", "mode:Octal"),
         ("p __x64_sys_make mode=+0(+104(%di)):u16 other=+104(%si):u16", ""),
         ("p __do_sys_make m=%si:u16 n=+104(%di):u16", "m:Octal"),
+    ] {
+        assert_eq!(shown(text), expected, "{text}");
+    }
+}
+
+#[test]
+fn flags_of_open_are_known_by_their_names() {
+    for (text, expected) in [
+        ("p do_sys_openat2 how->flags how->mode", "flags:OpenFlags"),
+        ("p do_sys_openat2 f=+0(%si):x64 half=+0(%si):u32 mode=+8(%si):u64", "f:OpenFlags"),
+        ("p do_sys_openat2 file->f_flags file->f_mode low=file->f_flags:u16", "f_flags:OpenFlags"),
+        ("p do_sys_open flags x=%si:x32 all=%si dfd", "flags:OpenFlags x:OpenFlags"),
+        ("p __x64_sys_open a=+104(%di):x32 all=+104(%di):u64", "a:OpenFlags"),
+        ("p connect count", ""),
     ] {
         assert_eq!(shown(text), expected, "{text}");
     }

@@ -81,9 +81,12 @@ fn declared(call: &str, facts: &KernelFacts) -> Vec<(String, String)> {
 pub(crate) fn notation(function: &str, bits: &Range<u64>, facts: &KernelFacts) -> Option<Notation> {
     let call = function.strip_prefix(PREFIX)?;
     let index = OFFSETS.iter().position(|offset| u64::from(*offset) * 8 == bits.start)?;
-    let is_short = bits.end.saturating_sub(bits.start) == 16;
-    let (c_type, _) = is_short.then(|| declared(call, facts).into_iter().nth(index)).flatten()?;
-    (c_type == "umode_t").then_some(Notation::Octal)
+    let (c_type, name) = declared(call, facts).into_iter().nth(index)?;
+    match (c_type.as_str(), bits.end.saturating_sub(bits.start)) {
+        ("umode_t", 16) => Some(Notation::Octal),
+        ("int", 32) if name == FLAGS && matches!(call, "open" | "openat") => Some(Notation::OpenFlags),
+        _ => None,
+    }
 }
 
 /// The types and names of the parameters of a function.
