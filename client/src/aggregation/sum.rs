@@ -88,7 +88,7 @@ mod tests {
     fn row(first: u64, count: u64, sum: i64) -> AggregationRow {
         let bucket = Key::UnsignedBucket(UnsignedBucket { first, last: first + 1 });
         AggregationRow {
-            keys: vec![KeyValue { value: Some(bucket) }],
+            keys: vec![KeyValue { value: Some(bucket), ..Default::default() }],
             count,
             sums: vec![SumValue { value: Some(Value::Signed(sum)) }],
         }

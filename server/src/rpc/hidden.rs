@@ -26,8 +26,13 @@ pub(super) fn listing(instructions: &mut [v1::Instruction]) {
 /// Rows of an aggregation: values that can be addresses, and names that are addresses.
 pub(super) fn rows(rows: &mut [v1::AggregationRow]) {
     for row in rows {
-        for value in row.keys.iter_mut().filter_map(|key| key.value.as_mut()) {
+        for v1::KeyValue { value, shown } in &mut row.keys {
+            let Some(value) = value else { continue };
+            let before = value.clone();
             key(value);
+            if *value != before {
+                *shown = None;
+            }
         }
         for value in row.sums.iter_mut().filter_map(|sum| sum.value.as_mut()) {
             match value {
@@ -84,7 +89,7 @@ mod tests {
         let address = 0xffff_ffff_8123_4567_u64;
         let signed = address.cast_signed();
         let sum = |value| v1::SumValue { value: Some(value) };
-        let key = |value| v1::KeyValue { value: Some(value) };
+        let key = |value| v1::KeyValue { value: Some(value), ..Default::default() };
         let frames = vec!["vfs_read+0x10/0x80".to_owned(), format!("{address:#x}"), format!("{address:x}")];
         let mut row = [v1::AggregationRow {
             keys: vec![

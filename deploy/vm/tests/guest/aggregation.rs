@@ -32,6 +32,7 @@ pub(crate) const TESTS: &[Test] = tests! {
         commands_show_what_was_counted,
         counts_are_exact,
         events_of_the_host_are_counted,
+        keys_are_shown_as_people_write_them,
         latencies_of_known_sleeps,
         own_threads_are_left_out_and_counted,
     }
@@ -592,6 +593,33 @@ fn hits_of_functions(guest: &DaemonGuest) -> Result<()> {
     nothing_is_left(guest)?;
     let after = guest.ledger()?.buffers.iter().map(|buffer| buffer.read).sum::<u64>();
     ensure!(after == read, "{} events were recorded", after - read);
+    Ok(())
+}
+
+/// An error, a port, the lower half of a word, flags: as the text of an event has them.
+fn keys_are_shown_as_people_write_them(fixture: &Fixture) -> Result<()> {
+    if !counts(fixture)? {
+        return Ok(());
+    }
+    let guest = fixture.daemon()?;
+    let of = |comm: &str| format!("--filter 'COMM == \"{comm}\"'");
+    let work = || {
+        guest.workload(&["open", "/tmp/nosuch", "0", "0", "3"])?;
+        guest.shell("wget -q -O- http://127.0.0.1:9/ || true").map(drop)
+    };
+    for (what, comm, expected) in [
+        ("do_sys_openat2%return --by retval", "workload", "-2 (ENOENT)  "),
+        ("syscalls/sys_enter_openat --by dfd", "workload", "-100  "),
+        ("syscalls/sys_enter_openat --by flags", "workload", "0x80000 (O_RDONLY|O_CLOEXEC)  "),
+        ("'p tcp_connect sk->__sk_common.skc_dport' --by skc_dport", "wget", "9  "),
+    ] {
+        let table = counted_by(&guest, &format!("hist {what} {}", of(comm)), work)?;
+        let is_row = |line: &str| line.trim_start().starts_with(expected);
+        ensure!(table.lines().any(is_row), "{what}: no row {expected}\n{table}");
+    }
+    let ranges =
+        guest.ctl_says("hist 'p tcp_connect sk->__sk_common.skc_dport' --by skc_dport.log2 --for 1s")?;
+    ensure!(ranges.code != 0 && ranges.stderr.contains("`skc_dport` is in network order"), "{ranges:?}");
     Ok(())
 }
 

@@ -36,6 +36,8 @@ pub(super) struct TriggerPlan {
     pub(super) printed: Vec<usize>,
     /// By key.
     pub(super) meanings: Vec<Meaning>,
+    /// By key.
+    pub(super) shown: Vec<Shown>,
     /// By sum.
     pub(super) signed_sums: Vec<bool>,
     /// The synthetic event that must be made before the triggers.
@@ -82,10 +84,21 @@ pub(super) enum Role {
 pub(super) enum Meaning {
     Unsigned,
     Signed,
+    /// With a sign, in the lower 32 bits.
+    LowerHalf,
     /// The name of a thread alone.
     Comm,
     /// What it is printed as.
     Printed,
+}
+
+/// How people write the numbers of a key.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub(super) struct Shown {
+    pub(super) notation: Notation,
+    /// Bytes of a number.
+    pub(super) bytes: usize,
+    pub(super) hexadecimal: bool,
 }
 
 /// Rows of a table unless the client says otherwise: the kernel's default.
@@ -163,10 +176,18 @@ fn context_key(key: ContextKey) -> Option<(HistKey, Meaning, &'static str)> {
 
 /// The form of a field as a key.
 fn form_of(field: &FieldSchema, key: &v1::FieldKey, path: &str) -> Result<(KeyForm, Meaning), Error> {
-    // The kernel has more of it than is shown, and no sign.
-    let meaning =
-        if is_signed(field.kind) && !field.is_lower_half { Meaning::Signed } else { Meaning::Unsigned };
     let name = &field.name;
+    // Of a lower half the kernel has more than is shown, and no sign: its ranges are those of what it has.
+    let meaning = match (key.scale(), is_signed(field.kind)) {
+        (KeyScale::Unspecified, true) if field.is_lower_half => Meaning::LowerHalf,
+        (_, true) if !field.is_lower_half => Meaning::Signed,
+        _ => Meaning::Unsigned,
+    };
+    if field.notation.is_in_network_order() && matches!(key.scale(), KeyScale::Log2 | KeyScale::Linear) {
+        let message =
+            format!("`{name}` is in network order, and the kernel's ranges are in that of the host");
+        return refuse(format!("{path}.scale"), format!("{message}: use the field without a range"));
+    }
     let address =
         matches!(field.kind, FieldKind::Symbol | FieldKind::SymbolName | FieldKind::Unsigned { bytes: 8 });
     match (key.scale(), field.kind) {
@@ -192,6 +213,16 @@ fn form_of(field: &FieldSchema, key: &v1::FieldKey, path: &str) -> Result<(KeyFo
             format!("{path}.scale"),
             format!("`{name}` is not an address: addresses are unsigned and have 64 bits"),
         ),
+    }
+}
+
+impl Shown {
+    fn of(field: &FieldSchema) -> Self {
+        Self {
+            notation: field.notation.clone(),
+            bytes: field.kind.value_bytes(),
+            hexadecimal: field.base == Some(Base::Hex),
+        }
     }
 }
 
@@ -265,13 +296,13 @@ impl TriggerPlan {
             return refuse(format!("{root}.sums"), format!("the kernel takes at most {MAX_SUMS} sums"));
         }
         let mut keys = Vec::new();
-        let (mut meanings, mut columns) = (Vec::new(), Vec::new());
+        let (mut meanings, mut shown, mut columns) = (Vec::new(), Vec::new(), Vec::new());
         // What the kernel puts into the wrong power of two, and the filters that separate it from
         // the rest.
         let mut split: Option<(usize, [String; 2])> = None;
         for (index, key) in spec.keys.iter().enumerate() {
             let path = format!("{root}.keys[{index}]");
-            let (hist, meaning, column) = match &key.key {
+            let (hist, meaning, text, column) = match &key.key {
                 None => return refuse(path, "a key must be a field or a context key"),
                 Some(Key::Context(context)) => {
                     let Some((hist, meaning, name)) =
@@ -279,7 +310,7 @@ impl TriggerPlan {
                     else {
                         return refuse(path, "`context` must name a context key");
                     };
-                    (hist, meaning, column(name, None))
+                    (hist, meaning, Shown::default(), column(name, None))
                 }
                 Some(Key::Field(key)) => {
                     let (path, name) = (format!("{path}.field"), &key.field);
@@ -301,7 +332,12 @@ impl TriggerPlan {
                             "only one key can be powers of two of a field with a sign or of 64 bits";
                         return refuse(format!("{path}.scale"), message);
                     }
-                    (HistKey { field: name.clone(), form }, meaning, column(name, Some(field)))
+                    (
+                        HistKey { field: name.clone(), form },
+                        meaning,
+                        Shown::of(field),
+                        column(name, Some(field)),
+                    )
                 }
             };
             let same = |other: &HistKey| other.field == hist.field && other.form == hist.form;
@@ -313,6 +349,7 @@ impl TriggerPlan {
             }
             keys.push(hist);
             meanings.push(meaning);
+            shown.push(text);
             columns.push(column);
         }
         let (mut sums, mut signed_sums) = (Vec::new(), Vec::new());
@@ -321,6 +358,12 @@ impl TriggerPlan {
             let field = field_of(schema, probe, name, &path)?;
             if !is_integer(field.kind) {
                 return refuse(path, format!("`{name}` is not an integer: only integers can be added up"));
+            }
+            if field.notation.is_in_network_order() {
+                return refuse(
+                    path,
+                    format!("`{name}` is in network order, and the kernel adds up what it records"),
+                );
             }
             signed_sums.push(is_signed(field.kind) && !field.is_lower_half);
             sums.push(column(name, Some(field)));
@@ -365,6 +408,7 @@ impl TriggerPlan {
             tables,
             printed,
             meanings,
+            shown,
             signed_sums,
             synthetic: None,
             keys: columns,
@@ -469,6 +513,7 @@ impl TriggerPlan {
         Ok(Self {
             tables,
             printed,
+            shown: vec![Shown::default(); meanings.len()],
             meanings,
             signed_sums: vec![false],
             synthetic: Some(synthetic),

@@ -10,8 +10,9 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::key_value::Value;
 use kprobed_proto::v1::sum_value::Value as Sum;
 
-use super::plan::{Meaning, Role, TriggerPlan};
+use super::plan::{Meaning, Role, Shown, TriggerPlan};
 use kprobed_host::tracefs::hist::{HistRow, HistTable, HistValue};
+use kprobed_trace::decode::Position;
 
 /// Rows with the same meaning become one: the kernel distinguishes threads of the same name,
 /// addresses in the same function, and stacks that differ in how the probe was reached.
@@ -31,8 +32,10 @@ pub(super) fn rows(plan: &TriggerPlan, tables: &[HistTable]) -> Vec<v1::Aggregat
     let sum = |(signed, sum): (&bool, u64)| v1::SumValue {
         value: Some(if *signed { Sum::Signed(sum.cast_signed()) } else { Sum::Unsigned(sum) }),
     };
+    let key =
+        |(value, shown): (Value, &Shown)| v1::KeyValue { shown: shown.text(&value), value: Some(value) };
     let row = |(keys, (count, sums)): (Vec<Value>, (u64, Vec<u64>))| v1::AggregationRow {
-        keys: keys.into_iter().map(|value| v1::KeyValue { value: Some(value) }).collect(),
+        keys: keys.into_iter().zip(&plan.shown).map(key).collect(),
         count,
         sums: plan.signed_sums.iter().zip(sums).map(sum).collect(),
     };
@@ -62,6 +65,10 @@ impl Meaning {
     fn of(self, value: &HistValue) -> Value {
         match value {
             HistValue::Number(number) if self == Self::Signed => Value::Signed(number.cast_signed()),
+            HistValue::Number(number) if self == Self::LowerHalf => {
+                let [a, b, c, d, ..] = number.to_le_bytes();
+                Value::Signed(i32::from_le_bytes([a, b, c, d]).into())
+            }
             HistValue::Number(number) => Value::Unsigned(*number),
             HistValue::Log2(exponent) => self.bucket(log2(*exponent)),
             // The bucket around -1 wraps around; what is above 0 in it has another one.
@@ -97,6 +104,28 @@ impl Meaning {
             Self::Signed => Value::SignedBucket(v1::SignedBucket { first: i64::MIN, last: -1 }),
             _ => Value::UnsignedBucket(v1::UnsignedBucket { first: (1 << 63) + 1, last: u64::MAX }),
         }
+    }
+}
+
+impl Shown {
+    /// A number as the text of an event has it. `None` if that is the number itself.
+    fn text(&self, value: &Value) -> Option<String> {
+        let (bits, number) = match value {
+            Value::Unsigned(number) => (*number, number.to_string()),
+            Value::Signed(number) => (number.cast_unsigned(), number.to_string()),
+            _ => return None,
+        };
+        let mut text = Vec::new();
+        let text =
+            self.notation.push(&mut text, bits, self.bytes).then(|| String::from_utf8(text).ok())??;
+        let above =
+            u32::try_from(self.bytes).map_or(0, |bytes| 64_u32.saturating_sub(bytes.saturating_mul(8)));
+        let word = bits.wrapping_shl(above).wrapping_shr(above);
+        Some(match self.notation.position()? {
+            Position::Behind if self.hexadecimal => format!("{word:#x} ({text})"),
+            Position::Behind => format!("{number} ({text})"),
+            Position::Instead => text,
+        })
     }
 }
 
@@ -248,7 +277,7 @@ mod tests {
     #[test]
     fn only_growth_is_told() {
         let row = |key, count, sum| v1::AggregationRow {
-            keys: vec![v1::KeyValue { value: Some(Value::Unsigned(key)) }],
+            keys: vec![v1::KeyValue { value: Some(Value::Unsigned(key)), ..Default::default() }],
             count,
             sums: vec![v1::SumValue { value: Some(Sum::Signed(sum)) }],
         };

@@ -37,6 +37,19 @@ fn schema() -> Schema {
             field("path", FieldKind::String, None),
             field("name", FieldKind::String, None),
             FieldSchema { array_len: Some(4), ..field("bytes", FieldKind::Unsigned { bytes: 1 }, None) },
+            FieldSchema {
+                notation: Notation::NetworkOrder,
+                ..field("port", FieldKind::Unsigned { bytes: 2 }, Some(Base::Decimal))
+            },
+            FieldSchema {
+                notation: Notation::Errno,
+                ..field("ret", FieldKind::Signed { bytes: 4 }, Some(Base::Decimal))
+            },
+            FieldSchema {
+                notation: Notation::OpenFlags,
+                is_lower_half: true,
+                ..field("flags", FieldKind::Signed { bytes: 4 }, Some(Base::Hex))
+            },
         ],
         is_return: false,
     }
@@ -68,7 +81,10 @@ fn context(key: ContextKey) -> AggregationKey {
 fn row(keys: Vec<Value>, count: u64, sums: &[i64]) -> v1::AggregationRow {
     let sum = |sum: &i64| v1::SumValue { value: Some(sum_value::Value::Signed(*sum)) };
     v1::AggregationRow {
-        keys: keys.into_iter().map(|value| v1::KeyValue { value: Some(value) }).collect(),
+        keys: keys
+            .into_iter()
+            .map(|value| v1::KeyValue { value: Some(value), ..Default::default() })
+            .collect(),
         count,
         sums: sums.iter().map(sum).collect(),
     }
@@ -150,6 +166,31 @@ fn rows_of_one_meaning_are_one() {
     };
     let table = HistTable { rows: vec![counted(1, 2, -200), counted(2, 1, 3)], hits: 3, dropped: 0 };
     assert_eq!(rows(&plan, &[table]), [row(vec![Value::Text("cat".to_owned())], 3, &[-197])]);
+}
+
+/// Of the lower half of a word, the upper one says nothing: its rows are one.
+#[test]
+fn numbers_have_the_text_that_events_have() {
+    let shown = |name: &str, numbers: &[u64]| {
+        let plan = plan(vec![key(name, Scale::Unspecified)], &[], "").unwrap();
+        let row =
+            |number: &u64| HistRow { keys: vec![HistValue::Number(*number)], hits: 1, sums: Vec::new() };
+        let table = HistTable { rows: numbers.iter().map(row).collect(), hits: 0, dropped: 0 };
+        let rows = rows(&plan, &[table]);
+        rows.iter().map(|row| (row.keys[0].shown.clone().unwrap_or_default(), row.count)).collect::<Vec<_>>()
+    };
+    let text = |text: &str, count| (text.to_owned(), count);
+    let minus_two = (-2_i64).cast_unsigned();
+    assert_eq!(shown("ret", &[minus_two, 3]), [text("-2 (ENOENT)", 1), text("", 1)]);
+    assert_eq!(shown("port", &[0xbb01]), [text("443", 1)]);
+    assert_eq!(shown("flags", &[0x80000, 7 << 32 | 0x80000]), [text("0x80000 (O_RDONLY|O_CLOEXEC)", 2)]);
+    assert_eq!(shown("flags", &[1 << 31]), [text("0x80000000 (O_RDONLY|0x80000000)", 1)]);
+    assert_eq!(shown("n", &[5]), [text("", 1)]);
+    for keys in [vec![key("port", Scale::Log2)], vec![buckets("port", Scale::Linear, 10)]] {
+        let error = plan(keys, &[], "").unwrap_err();
+        assert!(error.message.contains("`port` is in network order"), "{error:?}");
+    }
+    assert!(plan(Vec::new(), &["port"], "").is_err());
 }
 
 #[test]

@@ -54,7 +54,7 @@ HostCheck: id *finding *fix\n\
 Instruction: *code *text refusal\n\
 KernelBuild: name build_id\n\
 KernelFeature: id description\n\
-KeyValue: *text *symbol\n\
+KeyValue: *text *symbol shown\n\
 LatencySpec: *start_probe *end_probe *match_field *start_filter *end_filter\n\
 Lease: holder\n\
 ListForeignProbesResponse: *next_page_token\n\

@@ -32,7 +32,7 @@ pub use companion::{COMPANION_ARRAY_END_SUFFIX, COMPANION_END, COMPANION_GUARD_P
 pub use compiled::{CompileError, CompileOptions, CompiledFormat};
 pub use context::Context;
 pub use gather::{WINDOW_BYTES, Window};
-pub use kprobed_filter::{Base, FieldKind, FieldSchema, Notation, Schema};
+pub use kprobed_filter::{Base, FieldKind, FieldSchema, Notation, Position, Schema};
 pub use packed::Packed;
 pub use row::DecodeError;
 pub use stack::{STACK_FIELD, Stack, StackFormat};

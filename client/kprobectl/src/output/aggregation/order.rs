@@ -62,8 +62,8 @@ pub(super) struct LeftOut {
 
 impl<'a> Group<'a> {
     /// The value of a key that all rows of the group share.
-    pub(super) fn key(&self, index: usize) -> Option<&'a Value> {
-        self.rows.first().and_then(|row| row.keys.get(index)).and_then(|key| key.value.as_ref())
+    pub(super) fn key(&self, index: usize) -> Option<&'a KeyValue> {
+        self.rows.first().and_then(|row| row.keys.get(index))
     }
 
     fn add(&mut self, row: &'a AggregationRow) {
@@ -89,7 +89,7 @@ pub(super) fn choose<'a>(rows: &'a [AggregationRow], columns: &Columns, view: Co
     let mut groups = groups(rows, columns);
     let by_key = |a: &Group<'_>, b: &Group<'_>| {
         let mut keys = (0..columns.keys.len()).filter(|index| Some(*index) != columns.axis);
-        keys.try_fold(Ordering::Equal, |_, index| match compare(a.key(index), b.key(index)) {
+        keys.try_fold(Ordering::Equal, |_, index| match compare(value(a.key(index)), value(b.key(index))) {
             Ordering::Equal => Ok(Ordering::Equal),
             unequal => Err(unequal),
         })

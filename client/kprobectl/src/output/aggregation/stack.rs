@@ -7,7 +7,7 @@ use kprobed_client::api::StackKey;
 use kprobed_client::api::key_value::Value;
 
 use super::columns::{Columns, KeyColumn};
-use super::order::{Chosen, Group};
+use super::order::{Chosen, Group, value};
 use super::text::{key_text, share};
 use crate::output::data::one_line;
 use crate::output::style::{Style, Tone};
@@ -79,7 +79,7 @@ fn others(columns: &Columns, stack: usize) -> impl Iterator<Item = (usize, &KeyC
 }
 
 fn frames_of<'a>(group: &Group<'a>, stack: usize) -> Vec<&'a str> {
-    match group.key(stack) {
+    match value(group.key(stack)) {
         Some(Value::Stack(stack)) => frames(stack),
         _ => Vec::new(),
     }

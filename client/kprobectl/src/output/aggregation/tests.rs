@@ -33,7 +33,8 @@ fn any_row() -> impl Strategy<Value = AggregationRow> {
         any::<u64>().prop_map(|sum| Some(sum_value::Value::Unsigned(sum))),
         any::<i64>().prop_map(|sum| Some(sum_value::Value::Signed(sum))),
     ];
-    let keys = prop::collection::vec(any_value().prop_map(|value| KeyValue { value }), 0..4);
+    let key = (any_value(), prop::option::of("(443|-2 \\(ENOENT\\))"));
+    let keys = prop::collection::vec(key.prop_map(|(value, shown)| KeyValue { value, shown }), 0..4);
     let sums = prop::collection::vec(sum.prop_map(|value| SumValue { value }), 0..3);
     (keys, any::<u64>(), sums).prop_map(|(keys, count, sums)| AggregationRow { keys, count, sums })
 }

@@ -2,12 +2,13 @@
 
 use std::fmt::Write as _;
 
+use kprobed_client::api::KeyValue;
 use kprobed_client::api::key_value::Value;
 
 use super::bucket::{Bucket, Quantity, Scale};
 use super::columns::{Columns, KeyColumn};
 use super::distribution::{Distribution, Line};
-use super::order::{Chosen, Group};
+use super::order::{Chosen, Group, value};
 use super::stack::frames;
 use crate::output::data::one_line;
 use crate::output::style::{Style, Tone};
@@ -17,7 +18,11 @@ use crate::output::table::{Cell, Table};
 const BAR_WIDTH: usize = 52;
 
 /// The value of a key on one line.
-pub(super) fn key_text(value: Option<&Value>, column: &KeyColumn) -> String {
+pub(super) fn key_text(key: Option<&KeyValue>, column: &KeyColumn) -> String {
+    if let Some(shown) = key.and_then(|key| key.shown.as_deref()) {
+        return one_line(shown);
+    }
+    let value = value(key);
     match value {
         Some(Value::Unsigned(number)) => column.quantity.plain((*number).into()),
         Some(Value::Signed(number)) => column.quantity.plain((*number).into()),
@@ -53,9 +58,13 @@ pub(super) fn table(chosen: &Chosen<'_>, columns: &Columns) -> Table {
     let mut table = Table::new(&headings);
     for group in &chosen.groups {
         let key = |(index, column)| {
-            let value = group.key(index);
-            let cell = Cell::text(key_text(value, column));
-            if matches!(value, Some(Value::Unsigned(_) | Value::Signed(_))) { cell.right() } else { cell }
+            let key = group.key(index);
+            let cell = Cell::text(key_text(key, column));
+            if matches!(value(key), Some(Value::Unsigned(_) | Value::Signed(_))) {
+                cell.right()
+            } else {
+                cell
+            }
         };
         let mut cells: Vec<Cell> = columns.keys.iter().enumerate().map(key).collect();
         cells.push(Cell::number(group.count));

@@ -182,7 +182,10 @@ fn snapshot(aggregation: &Aggregation, times: u64, delta: bool) -> AggregationSn
             sum_value::Value::Signed([-10, 4, 100][index] * i64::try_from(count).unwrap())
         };
         AggregationRow {
-            keys: values.iter().map(|values| KeyValue { value: Some(values[index].clone()) }).collect(),
+            keys: values
+                .iter()
+                .map(|values| KeyValue { value: Some(values[index].clone()), ..Default::default() })
+                .collect(),
             count,
             sums: aggregation.sums.iter().map(|_| SumValue { value: Some(sum) }).collect(),
         }
