@@ -7,6 +7,7 @@ use super::ast::{Expression, Number, Operand, Operator, Term};
 use super::error::{FilterCode, FilterError};
 use super::fields::{Fields, Kind, Source};
 use super::notation::{Notation, swapped};
+use super::open_flags::OPEN_FLAGS;
 use super::test::{Compare, Load, mask};
 use super::{Filter, Schema};
 
@@ -17,7 +18,7 @@ impl Filter {
     /// For a comparison that is possible only with what is shown.
     pub fn for_kernel(&self, schema: &Schema) -> Result<Option<Self>, FilterError> {
         let mut has_names = false;
-        self.expression.terms(&mut |term| has_names |= error_number(&term.operand).is_some());
+        self.expression.terms(&mut |term| has_names |= named_number(&term.operand).is_some());
         if schema.is_shown_as_recorded() && !has_names {
             return Ok(None);
         }
@@ -38,7 +39,7 @@ fn translated(expression: &Expression, schema: &Schema) -> Result<Expression, Fi
 }
 
 fn of_term(term: &Term, schema: &Schema) -> Result<Expression, FilterError> {
-    let operand = error_number(&term.operand).unwrap_or_else(|| term.operand.clone());
+    let operand = named_number(&term.operand).unwrap_or_else(|| term.operand.clone());
     let term = &Term { operand, ..term.clone() };
     let unchanged = || Ok(Expression::Term(Box::new(term.clone())));
     let fields = Fields { schema, with_ours: false };
@@ -74,6 +75,7 @@ fn of_term(term: &Term, schema: &Schema) -> Result<Expression, FilterError> {
     let is_equality = matches!(compare, Compare::Equal | Compare::NotEqual);
     let bits = match &term.operand {
         Operand::Text(text) if is_equality => match field.notation.number(text, bytes as usize) {
+            Some(bits) if field.is_lower_half => bits,
             Some(bits) => return Ok(with(term.operator, bits)),
             None => return unchanged(),
         },
@@ -120,11 +122,14 @@ fn of_term(term: &Term, schema: &Schema) -> Result<Expression, FilterError> {
     }
 }
 
-/// The number of an error that is written by its name: the kernel does not know these.
-fn error_number(operand: &Operand) -> Option<Operand> {
+/// The number of an error or of flags that are written by their names: the kernel does not know these.
+fn named_number(operand: &Operand) -> Option<Operand> {
     match operand {
         Operand::Number { text, value: Number::Negative(value) } if text.starts_with("-E") => {
             Some(signed_number(value.cast_unsigned()))
+        }
+        Operand::Number { text, value: Number::Unsigned(bits) } if text.starts_with(OPEN_FLAGS) => {
+            Some(number(*bits))
         }
         _ => None,
     }
@@ -171,6 +176,8 @@ mod tests {
                 field("dfd", FieldKind::Signed { bytes: 4 }, Notation::Number, true),
                 field("address", FieldKind::Unsigned { bytes: 4 }, Notation::Ipv4, false),
                 field("dev", FieldKind::Unsigned { bytes: 4 }, Notation::Device, false),
+                field("flags", FieldKind::Signed { bytes: 4 }, Notation::OpenFlags, true),
+                field("how", FieldKind::Unsigned { bytes: 8 }, Notation::OpenFlags, false),
                 field("plain", FieldKind::Unsigned { bytes: 2 }, Notation::Number, false),
                 field("sum", FieldKind::Unsigned { bytes: 8 }, Notation::Computed, false),
                 field("path", FieldKind::String, Notation::Computed, false),
@@ -206,12 +213,31 @@ mod tests {
             ("dfd != -100", "dfd != 0xffffff9c && dfd != 0xffffffffffffff9c"),
             ("address == \"127.0.0.1\"", "address == 0x100007f"),
             ("dev == \"254:0\"", "dev == 0xfe00000"),
+            ("how & O_CREAT|O_EXCL && how != \"O_RDWR\"", "how & 192 && how != 2"),
+            ("flags & O_CREAT||plain == O_WRONLY", "flags & 64 || plain == 1"),
+            ("flags == \"O_RDONLY|0x80000000\"", "flags == 0x80000000 || flags == 0xffffffff80000000"),
         ] {
             assert_eq!(for_kernel(shown).as_deref(), Ok(recorded), "{shown}");
         }
         for shown in ["port < 1024", "dfd > 2", "sum == 1", "path == \"/a\"", "path ~ \"/tmp/*\""] {
             assert!(for_kernel(shown).unwrap_err().starts_with("the kernel cannot compare `"), "{shown}");
         }
+    }
+
+    #[test]
+    fn flags_without_a_bit_or_with_another_name_are_refused() {
+        for (text, at, message) in [
+            ("how & O_RDONLY", 4..5, "`&` does not compare with flags without a bit"),
+            (
+                "how == O_RDWR|O_CREATE",
+                7..22,
+                "`O_RDWR|O_CREATE` has a name that is not one of a flag of `open`",
+            ),
+        ] {
+            let error = Filter::parse(text).unwrap_err();
+            assert_eq!((error.span.range(), error.message.as_str()), (at, message));
+        }
+        assert_eq!(for_kernel("how == O_RDONLY").as_deref(), Ok("how == 0"));
     }
 
     /// The fields as the kernel compares them.

@@ -17,8 +17,9 @@
 //! and `COMM` (`comm`); and those of subscriptions: `pid` (a thread id), `tgid`, `probe`
 //! (`GROUP/EVENT`) and `host`. A field of the probe that has one of these names is `fields.NAME`.
 //!
-//! Numbers are compared as they are shown: those of a field in network order in the order of the host. `-ENOENT` is a
-//! number, and a text in quotes that is shown for a number stands for it: `state == "SS_CONNECTED"`, `dev == "8:1"`.
+//! Numbers are compared as they are shown: those of a field in network order in the order of the host. `-ENOENT` and
+//! `O_WRONLY|O_CREAT` are numbers, and a text in quotes that is shown for a number stands for it:
+//! `state == "SS_CONNECTED"`, `dev == "8:1"`.
 //! [`Filter::for_kernel`] makes a filter of it that compares what is recorded.
 //!
 //! Neither a comparison with a value that could not be read nor its opposite holds, so that only

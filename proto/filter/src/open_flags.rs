@@ -5,6 +5,9 @@
 
 use std::io::Write as _;
 
+/// How each name begins.
+pub(super) const OPEN_FLAGS: &str = "O_";
+
 /// Bits of the access mode (include/uapi/asm-generic/fcntl.h:O_ACCMODE).
 const ACCESS_MODE: u64 = 3;
 

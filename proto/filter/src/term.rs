@@ -7,6 +7,7 @@ use super::ast::{Number, OWN, Operand, Operator, Suffix, Term};
 use super::cpus::CpuSet;
 use super::errno;
 use super::error::{FilterCode, FilterError};
+use super::open_flags::{self, OPEN_FLAGS};
 use super::span::{Span, end_of_word, is_blank, skip_blanks};
 use crate::number::{signed, unsigned};
 
@@ -113,6 +114,7 @@ fn operand(text: &str, at: usize) -> Result<(Operand, usize), FilterError> {
         Some(quote @ (b'"' | b'\'')) => quoted(text, at, quote),
         Some(b'-' | b'0'..=b'9') => number(text, at),
         _ if rest.starts_with("CPUS") => cpus(text, at),
+        _ if rest.starts_with(OPEN_FLAGS) => flags(text, at),
         _ => {
             let end = end_of_word(text, at);
             let message = match text.get(at..end).unwrap_or_default() {
@@ -148,6 +150,25 @@ fn quoted(text: &str, at: usize, quote: u8) -> Result<(Operand, usize), FilterEr
         ));
     }
     Ok((Operand::Text(inner.get(..length).unwrap_or_default().to_owned()), end))
+}
+
+/// Flags of `open` by their names.
+fn flags(text: &str, at: usize) -> Result<(Operand, usize), FilterError> {
+    let mut end = at + run(text, at, is_word_byte);
+    let next = |end: usize| text.get(end..)?.strip_prefix('|').filter(|rest| rest.starts_with(OPEN_FLAGS));
+    while let Some(rest) = next(end) {
+        end += 1 + run(rest, 0, is_word_byte);
+    }
+    let names = text.get(at..end).unwrap_or_default();
+    let Some(bits) = open_flags::number(names) else {
+        return Err(FilterError::new(
+            FilterCode::InvalidValue,
+            Span::new(at, end),
+            format!("`{names}` has a name that is not one of a flag of `open`"),
+            "flags are like O_CREAT or O_WRONLY|O_TRUNC",
+        ));
+    };
+    Ok((Operand::Number { text: names.to_owned(), value: Number::Unsigned(bits) }, end))
 }
 
 fn number(text: &str, at: usize) -> Result<(Operand, usize), FilterError> {
@@ -253,6 +274,9 @@ fn check_operator(
         }
         Operand::Cpus { .. } => {
             (matches!(operator, Equal | NotEqual | Bits), "a list of CPUs", "compare with ==, != or &")
+        }
+        Operand::Number { text, value: Number::Unsigned(0) } if text.starts_with(OPEN_FLAGS) => {
+            (operator != Glob && operator != Bits, "flags without a bit", "write `!(FIELD & 3)` for O_RDONLY")
         }
         Operand::Number { .. } | Operand::Function(_) => {
             (operator != Glob, "a number", "patterns are for texts: `FIELD ~ \"a*\"`")

@@ -619,7 +619,7 @@ fn keys_are_shown_as_people_write_them(fixture: &Fixture) -> Result<()> {
     }
     let ranges =
         guest.ctl_says("hist 'p tcp_connect sk->__sk_common.skc_dport' --by skc_dport.log2 --for 1s")?;
-    ensure!(ranges.code != 0 && ranges.stderr.contains("`skc_dport` is in network order"), "{ranges:?}");
+    ensure!(ranges.code != 0 && ranges.stderr.contains("it is recorded in network order"), "{ranges:?}");
     Ok(())
 }
 

@@ -307,6 +307,9 @@ fn filters_compare_with_what_is_shown(fixture: &Fixture) -> Result<()> {
     guest.ctl(&format!("add 'p:some {port}' --filter 'skc_dport == 9'"))?;
     guest.ctl("add syscalls/sys_enter_openat --filter 'dfd == -100'")?;
     guest.ctl("add 'r:errors do_sys_openat2 fd=$retval:s32' --filter 'fd == -ENOENT'")?;
+    let made = "p:made do_sys_openat2 path=+0($arg2):ustring how->flags";
+    guest.ctl(&format!("add '{made}' --filter 'flags & O_CREAT && path ~ \"/tmp/made*\"'"))?;
+    guest.shell("echo x > /tmp/made && cat /tmp/made")?;
     connect(&guest, &[9, 10, 9])?;
     guest.workload(&["open", "/tmp/nosuch", "0", "0", "3"])?;
     guest.workload(&["open", "/etc/passwd", "0", "0", "3"])?;
@@ -321,6 +324,11 @@ fn filters_compare_with_what_is_shown(fixture: &Fixture) -> Result<()> {
     let is_error = |line: &str| line.contains(" fd=-2 (ENOENT)");
     ensure!(failed.lines().count() >= 3 && failed.lines().all(is_error), "{of_error}: {failed}");
     ensure!(count("syscalls/sys_enter_openat --comm workload")? >= 6, "the kernel selects AT_FDCWD");
+    let made = guest.ctl("observe made -q --no-headers --last 4000")?;
+    let is_made = |line: &str| line.contains("|O_CREAT|") && line.contains("path=\"/tmp/made\"");
+    ensure!(made.lines().count() == 1 && made.lines().all(is_made), "{made}");
+    ensure!(count("made --filter 'flags & O_TRUNC'")? == 1);
+    ensure!(count("made --filter 'flags & O_EXCL'")? == 0);
     for (filter, expected) in
         [("skc_dport == 9", 2), ("skc_dport != 9", 1), ("skc_dport < 10", 2), ("skc_dport >= 9", 3)]
     {

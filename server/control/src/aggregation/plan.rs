@@ -147,6 +147,15 @@ fn field_of<'a>(
     refuse(path, format!("`{probe}` has no field `{name}`: {known}"))
 }
 
+/// Why the numbers that the kernel has of a field are in another order than those that are shown.
+fn recorded_otherwise(field: &FieldSchema) -> Option<&'static str> {
+    if field.notation.is_in_network_order() {
+        Some("it is recorded in network order")
+    } else {
+        field.is_lower_half.then_some("it records all 64 bits that the system call was given")
+    }
+}
+
 const fn is_signed(kind: FieldKind) -> bool {
     matches!(kind, FieldKind::Signed { .. })
 }
@@ -177,16 +186,15 @@ fn context_key(key: ContextKey) -> Option<(HistKey, Meaning, &'static str)> {
 /// The form of a field as a key.
 fn form_of(field: &FieldSchema, key: &v1::FieldKey, path: &str) -> Result<(KeyForm, Meaning), Error> {
     let name = &field.name;
-    // Of a lower half the kernel has more than is shown, and no sign: its ranges are those of what it has.
-    let meaning = match (key.scale(), is_signed(field.kind)) {
-        (KeyScale::Unspecified, true) if field.is_lower_half => Meaning::LowerHalf,
-        (_, true) if !field.is_lower_half => Meaning::Signed,
-        _ => Meaning::Unsigned,
+    let meaning = match (is_signed(field.kind), field.is_lower_half) {
+        (false, _) => Meaning::Unsigned,
+        (true, false) => Meaning::Signed,
+        (true, true) => Meaning::LowerHalf,
     };
-    if field.notation.is_in_network_order() && matches!(key.scale(), KeyScale::Log2 | KeyScale::Linear) {
+    if let (KeyScale::Log2 | KeyScale::Linear, Some(why)) = (key.scale(), recorded_otherwise(field)) {
         let message =
-            format!("`{name}` is in network order, and the kernel's ranges are in that of the host");
-        return refuse(format!("{path}.scale"), format!("{message}: use the field without a range"));
+            format!("the kernel cannot make ranges of `{name}`: {why}; use the field without a range");
+        return refuse(format!("{path}.scale"), message);
     }
     let address =
         matches!(field.kind, FieldKind::Symbol | FieldKind::SymbolName | FieldKind::Unsigned { bytes: 8 });
@@ -359,13 +367,10 @@ impl TriggerPlan {
             if !is_integer(field.kind) {
                 return refuse(path, format!("`{name}` is not an integer: only integers can be added up"));
             }
-            if field.notation.is_in_network_order() {
-                return refuse(
-                    path,
-                    format!("`{name}` is in network order, and the kernel adds up what it records"),
-                );
+            if let Some(why) = recorded_otherwise(field) {
+                return refuse(path, format!("the kernel cannot add up `{name}`: {why}"));
             }
-            signed_sums.push(is_signed(field.kind) && !field.is_lower_half);
+            signed_sums.push(is_signed(field.kind));
             sums.push(column(name, Some(field)));
         }
         // The kernel's own form of a row with a stack is the simplest with the stack in front.

@@ -186,11 +186,18 @@ fn numbers_have_the_text_that_events_have() {
     assert_eq!(shown("flags", &[0x80000, 7 << 32 | 0x80000]), [text("0x80000 (O_RDONLY|O_CLOEXEC)", 2)]);
     assert_eq!(shown("flags", &[1 << 31]), [text("0x80000000 (O_RDONLY|0x80000000)", 1)]);
     assert_eq!(shown("n", &[5]), [text("", 1)]);
-    for keys in [vec![key("port", Scale::Log2)], vec![buckets("port", Scale::Linear, 10)]] {
-        let error = plan(keys, &[], "").unwrap_err();
-        assert!(error.message.contains("`port` is in network order"), "{error:?}");
+    let refused = |keys, sums: &[&str]| plan(keys, sums, "").unwrap_err().message;
+    for (name, why) in [("port", "it is recorded in network order"), ("flags", "it records all 64 bits")] {
+        for ranges in [key(name, Scale::Log2), buckets(name, Scale::Linear, 10)] {
+            let message = refused(vec![ranges], &[]);
+            assert!(
+                message.starts_with(&format!("the kernel cannot make ranges of `{name}`: {why}")),
+                "{message}"
+            );
+        }
+        let message = refused(Vec::new(), &[name]);
+        assert!(message.starts_with(&format!("the kernel cannot add up `{name}`: {why}")), "{message}");
     }
-    assert!(plan(Vec::new(), &["port"], "").is_err());
 }
 
 #[test]
