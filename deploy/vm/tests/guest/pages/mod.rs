@@ -160,6 +160,11 @@ fn run(guest: &DaemonGuest, page: &str, steps: &[Step], findings: &mut String) -
 }
 
 fn pages_show_what_commands_print(fixture: &Fixture) -> Result<()> {
+    // The pages show what the kernels of Debian 12 and 13 print: 5.10 counts no events and proves no reads, and 6.18
+    // has other names for members.
+    if fixture.is_older_than(6, 1) || !fixture.is_older_than(6, 13) {
+        return Ok(());
+    }
     let root = workspace::root().context("no workspace")?;
     let guest = fixture.daemon_with(PRODUCT_CONFIG)?;
     guest.machine.spawn("work", &Command::shell(WORK))?;
