@@ -105,7 +105,11 @@ mod tests {
             count: 1,
             sums: vec![sum(Sum::Unsigned(address)), sum(Sum::Signed(signed))],
         }];
+        row[0].keys[0].shown = Some("18446744071581942127".to_owned());
+        row[0].keys[1].shown = Some("16".to_owned());
         rows(&mut row);
+        assert_eq!(row[0].keys[0].shown, None);
+        assert_eq!(row[0].keys[1].shown.take().as_deref(), Some("16"));
         let shown = hidden(address);
         let text = format!("{shown:#x}");
         let frames = vec!["vfs_read+0x10/0x80".to_owned(), text.clone(), text];

@@ -52,11 +52,17 @@ pub fn notations(subject: &Subject<'_>) -> HashMap<String, Notation> {
     resolved.args.iter().enumerate().filter_map(of_argument).collect()
 }
 
+/// Whether an argument is one whole number: its parts, arrays and texts are not what its name says.
+fn is_number(argument: &Argument) -> bool {
+    let is_one = argument.ty.is_none_or(|ty| ty.count.is_none());
+    is_one && matches!(argument.base_type(), BaseType::Unsigned(_) | BaseType::Signed(_) | BaseType::Hex(_))
+}
+
 /// The notation of an argument of a system call, which its registers hold as plain words.
 fn of_system_call(around: &Around<'_>, argument: &Argument) -> Option<Notation> {
     let Chain { root, reads } = Chain::of(argument, around.at());
     let [read] = reads.as_slice() else { return None };
-    let is_register = root == Root::Word(1) && !read.user;
+    let is_register = root == Root::Word(1) && !read.user && is_number(argument);
     is_register.then(|| typed::system_call::notation(around.function, &read.bits()?, around.facts))?
 }
 
@@ -77,6 +83,7 @@ fn by_offset(around: &Around<'_>, argument: &Argument) -> Option<Notation> {
     let Some(last) = reads.pop() else {
         let is_flags = |name: &str| name == "flags" && OPENING.contains(&around.function);
         if matches!(&origin, Origin::Parameter { name, .. } if is_flags(name))
+            && is_number(argument)
             && argument.base_type().bytes() == 4
         {
             return Some(Notation::OpenFlags);
@@ -128,7 +135,7 @@ fn at(
                     let begin = begin.saturating_add(member.bit_offset.into());
                     let bits = btf.size(member.ty)?.unwrap_or_default().saturating_mul(8);
                     let is_it = begin == wanted.start && begin.saturating_add(bits) == wanted.end;
-                    if is_it && OPEN_FLAGS.contains(&(ty.name, member.name)) {
+                    if is_it && is_number(argument) && OPEN_FLAGS.contains(&(ty.name, member.name)) {
                         found.push(Notation::OpenFlags);
                     } else if member.bits.is_none() && meets(begin, bits) {
                         waiting.push((member.ty, begin, depth + 1));

@@ -148,7 +148,10 @@ fn flags_of_open_are_known_by_their_names() {
         ("p do_sys_openat2 file->f_flags file->f_mode low=file->f_flags:u16", "f_flags:OpenFlags"),
         ("p do_sys_open flags x=%si:x32 all=%si dfd", "flags:OpenFlags x:OpenFlags"),
         ("p __x64_sys_open a=+104(%di):x32 all=+104(%di):u64", "a:OpenFlags"),
-        ("p connect count", ""),
+        // Parts of them, and other types.
+        ("p do_sys_open bits=%si:b2@6/32", ""),
+        ("p do_sys_openat2 f=+4(%dx):u8[4] s=+0(%si):symbol bits=+0(%si):b2@6/64", ""),
+        ("p __x64_sys_open a=+104(%di):u8[4] bits=+104(%di):b2@6/32", ""),
     ] {
         assert_eq!(shown(text), expected, "{text}");
     }
