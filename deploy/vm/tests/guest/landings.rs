@@ -4,7 +4,7 @@
 //! Where code leads is found here in another way than by the daemon: by decoding all functions of the
 //! guest's kernel and of its modules, on the host.
 
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::ops::Range;
 use std::thread;
@@ -78,6 +78,7 @@ struct Text {
 /// A place whose jump would cover a landing.
 struct Covering {
     function: String,
+    address: u64,
     /// As it is written in a definition.
     place: String,
     /// Whether a jump or a call of another symbol leads there.
@@ -288,6 +289,7 @@ impl Text {
                     let from_another = covered.any(|landing| landing.is_branch && !landing.is_own);
                     found.extend(place.map(|place| Covering {
                         function: code.name.clone(),
+                        address: at,
                         place,
                         from_another,
                     }));
@@ -322,8 +324,8 @@ fn some<T>(of: &[T], at_most: usize) -> impl Iterator<Item = &T> {
     of.iter().step_by(of.len().div_ceil(at_most).max(1))
 }
 
-/// Which of these places the kernel replaces by jumps, beside one that it certainly does. Only one
-/// place of a function can be tried at once.
+/// Which of these places the kernel replaces by jumps, beside one that it certainly does. They must be
+/// in different functions: a probe under a jump prevents that.
 fn optimised<'a>(guest: &DaemonGuest, places: &[&'a Covering]) -> Result<Vec<&'a Covering>> {
     let answer = guest.wait_for(guest.client.disassemble_function("kernel_clone", ProbeKind::Entry))??;
     let control = answer.instructions.iter().find(|one| one.probeable && one.arming() == Arming::Optimised);
@@ -355,12 +357,16 @@ fn optimised<'a>(guest: &DaemonGuest, places: &[&'a Covering]) -> Result<Vec<&'a
     guest.shell(&format!(
         "echo 0 > {TRACEFS}/events/jumps/enable && echo '{removals}' >> {TRACEFS}/kprobe_events"
     ))?;
-    let jumps: Vec<&str> = list.lines().filter(|line| line.contains("[OPTIMIZED]")).collect();
-    let has_jump = |one: &&&Covering| {
-        let function = format!(" {}+", one.function);
-        jumps.iter().any(|line| line.contains(&function))
-    };
-    Ok(places.iter().filter(has_jump).copied().collect())
+    // By address: the control may be in the function of a place, and functions share names.
+    let jumps: HashSet<u64> = list
+        .lines()
+        .filter(|line| line.contains("[OPTIMIZED]"))
+        .map(|line| {
+            let address = line.split_ascii_whitespace().next().unwrap_or_default();
+            u64::from_str_radix(address, 16).with_context(|| line.to_owned())
+        })
+        .collect::<Result<_>>()?;
+    Ok(places.iter().filter(|one| jumps.contains(&one.address)).copied().collect())
 }
 
 /// One place of each function.
@@ -532,8 +538,10 @@ fn a_place_in_a_module_is_judged_when_that_is_loaded(fixture: &Fixture) -> Resul
         check.diagnostics[0].hint.contains(&format!("+{}", body + 1)),
         "the landing itself works: {check:?}"
     );
+    let start = guest.shell(&format!("grep ' {PARTED}\t' /proc/kallsyms | cut -d ' ' -f 1"))?;
     let place = Covering {
         function: PARTED.to_owned(),
+        address: u64::from_str_radix(start.trim(), 16).context(start.clone())? + u64::try_from(body)?,
         place: format!("{MODULE}:{PARTED}+{body}"),
         from_another: true,
     };
