@@ -162,6 +162,7 @@ const SAY_IT_ELSEWHERE: [&str; 7] =
 
 #[tokio::test]
 async fn garbage_in_any_column_costs_its_row_and_is_said() {
+    simulated::stay_on_one_cpu();
     let template = tempfile::tempdir().unwrap();
     made(template.path()).await;
     let database = template.path().join("kprobed.db");
@@ -247,6 +248,7 @@ fn places(value: &serde_json::Value, at: &str, all: &mut Vec<String>) {
 /// found by the lines that can still be read.
 #[tokio::test]
 async fn garbage_in_any_field_of_a_record_costs_its_row_and_is_said() {
+    simulated::stay_on_one_cpu();
     let template = tempfile::tempdir().unwrap();
     made(template.path()).await;
     let database = template.path().join("kprobed.db");

@@ -359,6 +359,7 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
 
 #[tokio::test]
 async fn one_failing_call_loses_nothing_and_keeps_nothing() {
+    simulated::stay_on_one_cpu();
     let mut tally = Tally::default();
     for step in STEPS {
         for trouble in Trouble::ALL {
@@ -372,6 +373,7 @@ async fn one_failing_call_loses_nothing_and_keeps_nothing() {
 
 #[tokio::test]
 async fn a_disk_that_goes_on_failing_loses_nothing_and_says_what_is_in_doubt() {
+    simulated::stay_on_one_cpu();
     let mut tally = Tally::default();
     for step in STEPS {
         for trouble in Trouble::ALL {
@@ -389,6 +391,7 @@ async fn a_disk_that_goes_on_failing_loses_nothing_and_says_what_is_in_doubt() {
 
 #[tokio::test]
 async fn opening_on_a_failing_disk_loses_nothing() {
+    simulated::stay_on_one_cpu();
     let (disk, _) = baseline().await;
     let whole = found(&disk, Cut::Nothing).await;
     // With a log that must still be read, as after a crash.

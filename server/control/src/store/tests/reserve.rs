@@ -126,6 +126,7 @@ fn assert_found(found: &(String, u64), expected: &(String, u64), trouble: Troubl
 
 #[tokio::test]
 async fn on_a_full_disk_what_disarms_is_done_and_survives() {
+    simulated::stay_on_one_cpu();
     let mut kept = 0;
     for step in STEPS {
         let (disk, known) = with_room().await;
@@ -190,6 +191,7 @@ async fn on_a_full_disk_what_disarms_is_done_and_survives() {
 
 #[tokio::test]
 async fn a_crash_while_it_is_paid_pays_it_once() {
+    simulated::stay_on_one_cpu();
     let mut runs = 0;
     for step in STEPS {
         let (disk, known) = with_room().await;
@@ -253,6 +255,7 @@ async fn what_is_kept_nowhere_is_not_called_durable() {
 
 #[tokio::test]
 async fn what_is_owed_is_bounded() {
+    simulated::stay_on_one_cpu();
     let (disk, known) = with_room().await;
     let opened = start(&disk).await;
     let store = &opened.store;

@@ -8,6 +8,28 @@ pub(crate) use super::reserve::FILE as RESERVE;
 use super::vfs::DATABASE;
 use super::*;
 
+use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
+use nix::unistd::Pid;
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+/// CPUs that this thread may use.
+pub(crate) fn cpus() -> Vec<usize> {
+    let all = sched_getaffinity(Pid::from_raw(0)).unwrap();
+    (0..CpuSet::count()).filter(|cpu| all.is_set(*cpu).unwrap()).collect()
+}
+
+/// Keeps this thread, and those that it starts, on one CPU; each thread that asks, on the next.
+///
+/// A statement is a chain of threads that wait for each other. On one CPU none of them waits to be woken on
+/// another one, which takes longer than the statement.
+pub(crate) fn stay_on_one_cpu() {
+    static ASKED: AtomicUsize = AtomicUsize::new(0);
+    let cpus = cpus();
+    let mut own = CpuSet::new();
+    own.set(cpus[ASKED.fetch_add(1, Ordering::Relaxed) % cpus.len()]).unwrap();
+    sched_setaffinity(Pid::from_raw(0), &own).unwrap();
+}
+
 /// A disk with an empty database, and with room that is kept.
 pub(crate) async fn empty() -> Arc<Disk> {
     let disk = Disk::with_file(DATABASE);

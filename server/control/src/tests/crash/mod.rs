@@ -19,8 +19,6 @@ use std::time::Instant;
 
 use kprobed_fake::{FakeKernel, Fault, Series};
 use nix::errno::Errno;
-use nix::sched::{CpuSet, sched_getaffinity, sched_setaffinity};
-use nix::unistd::Pid;
 
 use self::acts::{Act, KINDS};
 use self::check::{check, check_beside_neighbour, check_live};
@@ -246,10 +244,8 @@ const MOST_FAILURES: usize = 12;
 #[test]
 fn nothing_acknowledged_is_lost() {
     let begun = Instant::now();
-    let all = sched_getaffinity(Pid::from_raw(0)).unwrap();
-    let cpus: Vec<_> = (0..CpuSet::count()).filter(|cpu| all.is_set(*cpu).unwrap()).collect();
     // Most of a case is waiting: for a grace period of the kernel below, for a lease.
-    let threads = cpus.iter().cycle().take(6 * cpus.len());
+    let threads = 6 * simulated::cpus().len();
     let runtime =
         || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let facts = Arc::new(Facts::new());
@@ -264,15 +260,11 @@ fn nothing_acknowledged_is_lost() {
     let next = AtomicUsize::new(0);
     let figures = std::sync::Mutex::new(Figures::default());
     std::thread::scope(|scope| {
-        for cpu in threads {
+        for _ in 0..threads {
             let (runtime, next, figures, work) = (&runtime, &next, &figures, &work);
             let (image, facts) = (&image, &facts);
             scope.spawn(move || {
-                // A case is a chain of threads that wait for each other: on one CPU none of them waits to be woken on
-                // another one.
-                let mut own = CpuSet::new();
-                own.set(*cpu).unwrap();
-                sched_setaffinity(Pid::from_raw(0), &own).unwrap();
+                simulated::stay_on_one_cpu();
                 let runtime = runtime();
                 while let Some(((name, act), injury)) = work.get(next.fetch_add(1, Ordering::Relaxed)) {
                     // Kinds begin at different changes of the disk.
