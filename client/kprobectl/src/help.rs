@@ -51,7 +51,8 @@ pub(crate) fn grammar() -> Command {
 pub(crate) fn explained(mut error: clap::Error) -> clap::Error {
     let of_document =
         document(&error).map(|path| format!("documents are given with an option: `--file {path}`"));
-    if let Some(tip) = of_document.or_else(|| of_events(&error)) {
+    if let Some(tip) = of_document.or_else(|| of_other_tools(&error)) {
+        error.remove(ContextKind::SuggestedSubcommand);
         error.insert(ContextKind::Suggested, ContextValue::StyledStrs(vec![StyledStr::from(tip)]));
     }
     if error.kind() != ErrorKind::MissingSubcommand {
@@ -69,10 +70,39 @@ fn document(error: &clap::Error) -> Option<String> {
     (is_word && usage.to_string().contains(" --file <PATH>")).then(|| word.clone())
 }
 
-/// What lists events, for a command that many look for.
-fn of_events(error: &clap::Error) -> Option<String> {
-    let Some(ContextValue::String(word)) = error.get(ContextKind::InvalidSubcommand) else { return None };
-    (word == "events").then(|| "`kprobectl functions --events` lists the events of the host".to_owned())
+/// Commands and options of other tools, and what does the same.
+const OTHER_TOOLS: [(&[&str], &str); 12] = [
+    (&["events"], "`kprobectl functions --events` lists the events of the host"),
+    (
+        &["probe"],
+        "`perf probe -a` is `kprobectl add`, `-l` is `kprobectl list`, `-d` is `kprobectl delete`, `-F` is `kprobectl functions`, `-L` is `kprobectl lines`, `-V` is `kprobectl vars`",
+    ),
+    (
+        &["record", "start", "show", "stop", "report", "script", "logs", "tail"],
+        "`kprobectl trace vfs_read` defines a probe and shows its events; `kprobectl observe` shows those of the probes that are there",
+    ),
+    (
+        &["count", "funccount", "argdist", "syscount", "top"],
+        "`kprobectl hist vfs_read --by comm` counts the events of one probe, `kprobectl hits 'vfs_*' --for 10s` those of many",
+    ),
+    (&["funclatency", "funcslower", "funcgraph"], "`kprobectl latency vfs_read` measures a function"),
+    (&["stackcount"], "`kprobectl stacks vfs_read` counts call stacks"),
+    (&["opensnoop"], "`kprobectl trace openat` shows which files are opened"),
+    (&["execsnoop"], "`kprobectl trace sched:sched_process_exec` shows which programs are started"),
+    (&["ps"], "`kprobectl list` lists the probes"),
+    (&["create", "edit", "set"], "`kprobectl add` makes a probe, and `kprobectl update` changes one"),
+    (&["-e"], "a definition has no option: `kprobectl trace vfs_read`"),
+    (&["-p"], "`--pid N` is for a process, `--tid N` for a thread"),
+];
+
+/// What does here what a command or an option of another tool does.
+fn of_other_tools(error: &clap::Error) -> Option<String> {
+    let word = [ContextKind::InvalidSubcommand, ContextKind::InvalidArg]
+        .into_iter()
+        .find_map(|kind| error.get(kind));
+    let Some(ContextValue::String(word)) = word else { return None };
+    let (_, tip) = OTHER_TOOLS.iter().find(|(words, _)| words.contains(&word.as_str()))?;
+    Some((*tip).to_owned())
 }
 
 /// The help of a code, for an error about a command of that name.
@@ -186,7 +216,23 @@ mod tests {
         let of = |arguments: &[&str]| {
             explained(grammar().try_get_matches_from(arguments).unwrap_err()).to_string()
         };
-        assert!(of(&["kprobectl", "events"]).contains("tip: `kprobectl functions --events`"));
+        assert!(
+            of(&["kprobectl", "trace", "-p", "1", "vfs_read"]).contains("tip: `--pid N` is for a process")
+        );
+        for (words, tip) in OTHER_TOOLS {
+            for word in words {
+                assert!(of(&["kprobectl", word]).contains(&format!("tip: {tip}")), "{word}");
+            }
+            let commands =
+                tip.split('`').skip(1).step_by(2).filter(|quoted| quoted.starts_with("kprobectl "));
+            for command in commands {
+                let words = command.split(' ').map(|word| word.trim_matches('\''));
+                let read = grammar().try_get_matches_from(words);
+                let is_whole = read.as_ref().is_ok()
+                    || read.is_err_and(|error| error.kind() == ErrorKind::MissingRequiredArgument);
+                assert!(is_whole, "{command}");
+            }
+        }
         let long = format!("  kprobectl trace '{}' --comm sh --for 10s", "x ".repeat(25));
         let expected = format!("  kprobectl trace '{}' \\\n      --comm sh --for 10s", "x ".repeat(25));
         assert_eq!((long.len(), continued(&long)), (90, expected));

@@ -1,5 +1,7 @@
 //! Which texts are by source lines, and the ranges of lines that people look at.
 
+use kprobed_lang::definition::short::is_of_other_tools;
+
 use crate::error::{LinesError, Result};
 use crate::grammar::{Definition, Target, Within, first_of, of_module};
 
@@ -42,7 +44,10 @@ fn kernel_form(word: &str) -> Option<&str> {
 }
 
 fn is_by_source(place: &str) -> bool {
-    let (_, place) = of_module(place);
+    let (module, place) = of_module(place);
+    if module.is_some_and(|module| is_of_other_tools(&module)) {
+        return false;
+    }
     let Some(at) = first_of(place, ";:@+%(").filter(|at| *at > 0) else { return false };
     let (mark, rest) = (&place[at..=at], &place[at + 1..]);
     match mark {

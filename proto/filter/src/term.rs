@@ -103,6 +103,10 @@ fn operator(text: &str, at: usize) -> Result<(Operator, Span), FilterError> {
         "" => ("the field is not compared with anything".to_owned(), "write FIELD OPERATOR VALUE"),
         "=" => ("`=` is not an operator".to_owned(), "write `==`"),
         "=~" => ("`=~` is not an operator".to_owned(), "write `~`"),
+        word if word.starts_with("->") => (
+            "`->` is not an operator".to_owned(),
+            "a filter has names of fields: `count` for `args->count`; a definition records a member as a field, as in `vfs_read file->f_flags`",
+        ),
         word => (format!("`{word}` is not an operator"), "the operators are == != < <= > >= & and ~"),
     };
     Err(FilterError::new(FilterCode::InvalidOp, Span::new(at, end), message, hint))

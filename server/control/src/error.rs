@@ -213,7 +213,9 @@ impl Error {
 
     /// There is no probe of that name.
     pub fn no_probe(name: impl fmt::Display) -> Self {
-        Self::of_probe(Reason::NO_SUCH_PROBE, &name, format!("there is no probe `{name}`"))
+        let error = Self::of_probe(Reason::NO_SUCH_PROBE, &name, format!("there is no probe `{name}`"));
+        let is_kind = ["probe", "probes"].contains(&name.to_string().as_str());
+        error.fix(if is_kind { "all are probes: write names alone, or none" } else { "" })
     }
 
     /// There is an event of that name, and it is not one of this daemon's.

@@ -142,8 +142,11 @@ fn field_of<'a>(
         return Ok(field);
     }
     let names: Vec<_> = schema.fields.iter().map(|field| format!("`{}`", field.name)).collect();
-    let known =
+    let mut known =
         if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
+    if name == "retval" {
+        known.push_str("; `FUNCTION%return` has what a function returns");
+    }
     refuse(path, format!("`{probe}` has no field `{name}`: {known}"))
 }
 

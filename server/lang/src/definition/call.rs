@@ -79,7 +79,8 @@ pub fn call(text: &str) -> Option<Result<Call, Diagnostic>> {
     let open = text.text.find('(')?;
     let (function, rest) = text.around(open)?;
     let function = function.trimmed();
-    if !is_function(function.text) {
+    // No argument begins with a bracket: that is a cast of another language.
+    if !is_function(function.text) || rest.text.starts_with('(') {
         return None;
     }
     let (inside, behind) = rest.around(closing(rest.text)?)?;

@@ -474,8 +474,14 @@ fn bad_fetch(word: Word<'_>) -> Diagnostic {
         return Diagnostic::error(Code::BadFetchArg, word.span(), "an expression is missing")
             .with_hint(EATEN_BY_SHELL);
     }
-    Diagnostic::error(Code::BadFetchArg, word.span(), format!("`{}` is not an expression", word.text))
+    let problem =
+        Diagnostic::error(Code::BadFetchArg, word.span(), format!("`{}` is not an expression", word.text));
+    if word.text.starts_with('"') { problem.with_hint(FORMAT) } else { problem }
 }
+
+/// For those who write what other tools print.
+const FORMAT: &str =
+    "leave the format out: each field is printed with its name, as in `do_sys_openat2 filename:ustring`";
 
 fn unsupported(word: Word<'_>, what: &str) -> Diagnostic {
     Diagnostic::error(

@@ -7,6 +7,7 @@
 //! | a name of a parameter | itself, or the argument of the system call |
 //! | `*` | all parameters: `$arg*`, or all arguments of the system call |
 //! | `argN` | the parameter of that number, from 0 |
+//! | `args.NAME`, `args->NAME` | the parameter of that name |
 //! | `retval` | `retval=$retval` |
 //! | `comm` | `comm=$comm` |
 //! | `str(NAME)` | `NAME:ustring` or `NAME:string`, whichever memory it points to |
@@ -111,10 +112,25 @@ impl Scope<'_> {
 
     /// The words of the kernel's language for a word, unless it is one itself.
     fn translated(&self, word: Word<'_>) -> Result<Option<Vec<String>>, Diagnostic> {
-        let (name, value) = match word.split_once('=') {
+        let (name, written) = match word.split_once('=') {
             Some((name, value)) if is_identifier(name.text) => (Some(name.text), value),
             _ => (None, word),
         };
+        let prefix = ["args->", "args."].iter().find(|prefix| written.text.starts_with(**prefix));
+        let Some(prefix) = prefix.filter(|_| self.parameter("args").is_none()) else {
+            return self.translated_value(name, written);
+        };
+        let value = written.tail(prefix.len());
+        let before = name.map(|name| format!("{name}=")).unwrap_or_default();
+        let as_it_is = || Some(vec![format!("{before}{}", value.text)]);
+        Ok(self.translated_value(name, value)?.or_else(as_it_is))
+    }
+
+    fn translated_value(
+        &self,
+        name: Option<&str>,
+        value: Word<'_>,
+    ) -> Result<Option<Vec<String>>, Diagnostic> {
         let named = |own: &str, value: &str| Some(vec![format!("{}={value}", name.unwrap_or(own))]);
         if let Some(inner) = value.text.strip_prefix("str(").and_then(|rest| rest.strip_suffix(')')) {
             return self.text(name, inner, value).map(|word| Some(vec![word]));

@@ -5,6 +5,7 @@
 //!
 //! | text | becomes |
 //! |---|---|
+//! | `F /PREDICATE/ { ACTION }` | nothing: a program of bpftrace, refused with the command that does it (`bpftrace`) |
 //! | `p...`, `r...`, `-:...` | nothing: it is a line of the kernel |
 //! | `FUNC(...)` | nothing: it is a prototype |
 //! | `A,B` | both, each by this table |
@@ -22,12 +23,15 @@
 //! its arguments. `arguments` reads those that are written.
 
 mod arguments;
+mod bpftrace;
 mod known;
 mod place;
 #[cfg(test)]
 mod tests;
 
 pub use known::{CallArgument, KernelNames, KnownFunction, KnownParameter, MatchingFunctions, SystemCall};
+
+pub use place::is_of_other_tools;
 
 use super::code::Code;
 use super::diagnostic::Diagnostic;
@@ -59,6 +63,9 @@ pub(super) enum Short {
 
 /// Reads a text that may be a short form. Absent for every other text, and for one that cannot be read at all.
 pub(super) fn read(text: &str, names: &dyn KernelNames) -> Option<Result<Short, Diagnostic>> {
+    if let Some(problem) = bpftrace::read(text, names) {
+        return Some(Err(problem));
+    }
     let words = line::single(text).ok()?;
     let (first, arguments) = words.split_first()?;
     if is_line(*first) || is_prototype(&words) || !is_name(first.text) {

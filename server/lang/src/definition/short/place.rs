@@ -52,7 +52,7 @@ type Reading = Option<Result<Found, Diagnostic>>;
 
 /// A word of the language before a colon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Keyword {
+pub(super) enum Keyword {
     Entry,
     Return,
     Event,
@@ -92,8 +92,13 @@ const OTHER_PROBES: [(&str, &str); 11] = [
     ("iter", "a list of the kernel's objects"),
 ];
 
+/// Whether a word before a colon is of another tool, for a probe that kprobed does not have.
+pub fn is_of_other_tools(word: &str) -> bool {
+    OTHER_PROBES.iter().any(|(other, _)| *other == word)
+}
+
 /// The keyword of this spelling.
-fn keyword(word: &str) -> Option<Keyword> {
+pub(super) fn keyword(word: &str) -> Option<Keyword> {
     KEYWORDS.iter().find(|(name, _)| *name == word).map(|(_, keyword)| *keyword)
 }
 

@@ -4,6 +4,7 @@ use proptest::prelude::*;
 
 use super::super::parameters::Parameters;
 use super::super::{Code, Definition, Dialect, Reading, parse_any, parse_any_knowing};
+use super::bpftrace::OTHERWISE;
 use super::*;
 use crate::model::Glob;
 use crate::samples::{v6_1, v6_12};
@@ -75,6 +76,15 @@ impl KernelNames for World {
     }
 
     fn function(&self, _module: Option<&str>, name: &str) -> Option<KnownFunction> {
+        if name == "vfs_open" {
+            let parameters =
+                ["path", "file"].map(|name| KnownParameter { name: name.to_owned(), is_of_program: None });
+            return Some(KnownFunction {
+                parameters: parameters.into(),
+                all_recordable: true,
+                returns: true,
+            });
+        }
         let (_, name, parameters, returns) =
             FUNCTIONS.iter().find(|(_, function, ..)| *function == name && name != "no_types")?;
         let parameter = |parameter: &&str| KnownParameter {
@@ -96,9 +106,9 @@ impl KernelNames for World {
             value: format!("regs->{register}"),
             ty: ty.to_owned(),
         };
-        (call == "openat").then(|| SystemCall {
+        ["openat", "execve"].contains(&call).then(|| SystemCall {
             name: call.to_owned(),
-            function: "__x64_sys_openat".to_owned(),
+            function: format!("__x64_sys_{call}"),
             arguments: vec![argument("dfd", "di", "s32"), argument("filename", "si", "ustring")],
         })
     }
@@ -304,6 +314,106 @@ fn what_cannot_be_meant_says_what_can() {
     }
 }
 
+/// The page for those who know bpftrace.
+const BPFTRACE_PAGE: &str = include_str!("../../../../../deploy/docs/howto/from-bpftrace.md");
+
+/// Each program of the page, and the command that it shows for it.
+#[test]
+fn a_program_of_bpftrace_is_answered_with_its_command() {
+    let (page, _) = BPFTRACE_PAGE.split_once("## perf-tools").unwrap();
+    let mut programs = 0;
+    let mut wrong = Vec::new();
+    for section in page.split("\n\n    bpftrace -e ").skip(1) {
+        let (typed, answers) = section.split_once("\n\n").unwrap();
+        let typed: Vec<_> = typed.split("\n    bpftrace -e ").map(|one| one.trim_matches('\'')).collect();
+        let answers: Vec<_> = answers
+            .split("\n\n")
+            .next()
+            .unwrap()
+            .lines()
+            .map(|one| one.trim().trim_end_matches(" --for 10s"))
+            .collect();
+        for (typed, answer) in typed.iter().zip(answers) {
+            let (found, hint) = lines(typed).unwrap_err();
+            assert!(found.contains("of bpftrace"), "{typed}: {found}");
+            if hint != format!("write `{answer}`") {
+                wrong.push(format!("{typed}\n  {hint}\n  {answer}"));
+            }
+            programs += 1;
+        }
+    }
+    assert!(wrong.is_empty(), "{}", wrong.join("\n"));
+    assert_eq!(programs, 16);
+}
+
+#[test]
+fn what_bpftrace_adds_to_a_name_is_answered() {
+    for (typed, answer) in [
+        (
+            "kprobe:vfs_read /pid == 1/ { printf(\"%d\", arg2); }",
+            "write `kprobectl trace 'vfs_read count' --pid 1`",
+        ),
+        ("vfs_read /count > 100/", "write `kprobectl trace vfs_read --filter 'count > 100'`"),
+        (
+            "vfs_read /args->count > 100 && comm == \"sh\"/ { @ = count(); }",
+            "write `kprobectl hist vfs_read --filter 'count > 100 && comm == \"sh\"'`",
+        ),
+        (
+            "kprobe:vfs_read { @[tid] = sum(arg2); } interval:s:1 { print(@); clear(@); }",
+            "write `kprobectl hist vfs_read --by thread --sum count --interval 1s --deltas`",
+        ),
+        (
+            "k:vfs_read { @[ksym(arg0)] = count(); } END { clear(@); }",
+            "write `kprobectl hist vfs_read --by file.sym`",
+        ),
+        (
+            "kprobe:vfs_read { @[str(arg1)] = count(); }",
+            "write `kprobectl hist 'vfs_read buf:ustring' --by buf`",
+        ),
+        (
+            "tracepoint:syscalls:sys_enter_openat { @[str(args.filename)] = count(); }",
+            "write `kprobectl hist openat --by filename`",
+        ),
+        (
+            "kprobe:vfs_read { @start[tid] = nsecs; } kprobe:vfs_write { @ = hist(nsecs - @start[tid]); }",
+            "write `kprobectl latency vfs_read vfs_write`",
+        ),
+        ("vfs_read ((struct file *)arg0)->f_flags", "write `vfs_read file->f_flags`"),
+        (
+            "kprobe:vfs_open { printf(\"%s\", ntop(((struct path *)arg0)->mnt.daddr)); } interval:ms:500 { exit(); }",
+            "write `kprobectl trace 'vfs_open path->mnt.daddr' --for 500ms`",
+        ),
+        (
+            "t:syscalls:sys_enter_openat /str(args.filename) == \"/x\"/ { printf(\"%s\", str(args.filename)); }",
+            "write `kprobectl trace openat --filter 'filename == \"/x\"'`",
+        ),
+        (
+            "t:block:issue { @s[args.sector] = nsecs; } t:block:complete /args.bytes > 0/ { @ = hist(nsecs - @s[args.sector]); }",
+            "write `kprobectl latency block/issue block/complete --match sector --end-filter 'bytes > 0'`",
+        ),
+        ("kprobe:vfs_read { @ = max(arg2); }", OTHERWISE),
+        ("kprobe:vfs_read { @ = count(); @b = sum(arg2); }", OTHERWISE),
+        ("kprobe:vfs_read { printf(\"%d\", uid); }", OTHERWISE),
+        ("t:sched:sched_* { @[probe] = count(); }", OTHERWISE),
+        ("kprobe:vfs_read /pid == 7/ { @ = count(); }", OTHERWISE),
+        ("profile:hz:99 { @[kstack] = count(); }", OTHERWISE),
+        ("kprobe:vfs_read { if (arg2 > 3) { @ = count(); } }", OTHERWISE),
+    ] {
+        let (_, hint) = lines(typed).unwrap_err();
+        assert!(hint.contains(answer), "{typed}: {hint}");
+    }
+    let format = read("vfs_read \"%d\", count").result.unwrap_err().remove(0);
+    assert!(format.hint.is_some_and(|hint| hint.contains("leave the format out")));
+    for (typed, line) in [
+        ("vfs_read args->count", "p vfs_read count"),
+        ("vfs_read n=args.count", "p vfs_read n=count"),
+        ("vfs_read args->file->f_flags", "p vfs_read file->f_flags"),
+        ("openat args->dfd", "p __x64_sys_openat dfd=regs->di:s32"),
+    ] {
+        assert_eq!(lines(typed), Ok(vec![line.to_owned()]), "{typed}");
+    }
+}
+
 #[test]
 fn several_probes_are_not_one() {
     let reading = read("vfs_* count");
@@ -394,7 +504,7 @@ fn the_page_has_definitions_that_are_read() {
 
 proptest! {
     #[test]
-    fn any_text_is_survived(text in r"(p|r|kprobe:|t:|vfs_|openat| |,|:|/|\*|\?|%return|\+|=|str\(|\)|arg|[a-z0-9]|\PC){0,12}") {
+    fn any_text_is_survived(text in r#"(p|r|kprobe:|t:|vfs_|openat| |,|:|/|\*|\?|%return|\+|=|str\(|\)|\{|\}|@|\[|\]|\(\(struct |printf\(|count\(\)|;|"|arg|[a-z0-9]|\PC){0,14}"#) {
         for features in [v6_1(), v6_12()] {
             let reading = parse_any_knowing(&text, &features, &World);
             for found in reading.result.err().unwrap_or_default() {

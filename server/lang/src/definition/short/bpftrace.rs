@@ -1,0 +1,427 @@
+//! Programs of bpftrace: which command does what one asks for.
+//!
+//! Owns this reading, whose outcome is a hint and nothing else: kprobed runs no program. A predicate is a filter, a map
+//! that counts is `hist`, a time between two clauses is `latency`, and what `printf` prints, `trace` prints with names.
+
+use super::super::Span;
+use super::super::code::Code;
+use super::super::diagnostic::Diagnostic;
+use super::super::names::is_identifier;
+use super::known::KernelNames;
+use super::place::{Keyword, keyword};
+
+/// What a program has no command for.
+pub(super) const OTHERWISE: &str = "`kprobectl hist` counts, `kprobectl latency` measures, `kprobectl trace --filter` selects: `kprobectl help recipes` has examples";
+
+/// Why a text is refused that is a program, and the command that does the same. Absent for every other text.
+pub(super) fn read(text: &str, names: &dyn KernelNames) -> Option<Diagnostic> {
+    let Some(clauses) = clauses(text) else { return cast(text, names) };
+    let start = text.len() - text.trim_start().len() + clauses.first()?.probes.len();
+    let what = if text.contains('{') { "program" } else { "predicate" };
+    let program = text.get(start..)?.trim();
+    let start = start + text.get(start..)?.find(program)?;
+    let message = format!("a {what} of bpftrace: kprobed has a command for each job, and runs no program");
+    let hint = match command(&clauses, names) {
+        Some(command) => format!("write `kprobectl {command}`"),
+        None => OTHERWISE.to_owned(),
+    };
+    Some(
+        Diagnostic::error(Code::UnknownCommand, Span::new(start, start + program.len()), message)
+            .with_hint(hint),
+    )
+}
+
+/// Refuses a cast: parameters have the types of the kernel.
+fn cast(text: &str, names: &dyn KernelNames) -> Option<Diagnostic> {
+    let start = CASTS.iter().filter_map(|cast| text.find(cast)).min()?;
+    let (place, values) =
+        text.get(..start)?.trim().split_once(' ').unwrap_or((text.get(..start)?.trim(), ""));
+    let place = Place::of(place, names)?;
+    let end = text.trim_end().len();
+    let values = format!("{values} {}", place.renamed(text.get(start..end)?));
+    let hint = format!("write `{} {}`", place.name, values.trim());
+    let message = "a cast of bpftrace: a parameter has the type that the kernel gives it";
+    Some(Diagnostic::error(Code::UnknownCommand, Span::new(start, end), message).with_hint(hint))
+}
+
+/// How a cast begins.
+const CASTS: [&str; 2] = ["((struct ", "((union "];
+
+/// `PROBES /PREDICATE/ { ACTION }`, each part without its blanks and signs.
+struct Clause<'a> {
+    probes: &'a str,
+    predicate: &'a str,
+    action: &'a str,
+}
+
+/// The clauses of a text that has an action, or a predicate, and nothing behind them.
+fn clauses(text: &str) -> Option<Vec<Clause<'_>>> {
+    let mut clauses = Vec::new();
+    let mut rest = text.trim();
+    while !rest.is_empty() {
+        let (head, action, further) = match split_outside(rest, '{') {
+            Some((head, behind)) => {
+                let (action, further) = to_closing(behind)?;
+                (head.trim(), action.trim(), further.trim_start())
+            }
+            None => (rest, "", ""),
+        };
+        let (probes, predicate) = match head.strip_suffix('/').and_then(|head| head.split_once(" /")) {
+            Some((probes, predicate)) => (probes.trim_end(), predicate.trim()),
+            None => (head, ""),
+        };
+        if probes.is_empty() || (action.is_empty() && predicate.is_empty()) {
+            return None;
+        }
+        clauses.push(Clause { probes, predicate, action });
+        rest = further;
+    }
+    Some(clauses)
+}
+
+/// The parts before and after the first such sign that is in no string and in no brackets.
+fn split_outside(text: &str, sign: char) -> Option<(&str, &str)> {
+    let (mut in_string, mut depth, mut is_escaped) = (false, 0_i32, false);
+    for (at, c) in text.char_indices() {
+        match c {
+            _ if is_escaped => {}
+            '"' => in_string = !in_string,
+            _ if in_string => {}
+            _ if c == sign && depth == 0 => return Some((&text[..at], &text[at + c.len_utf8()..])),
+            '(' | '[' | '{' => depth += 1,
+            ')' | ']' | '}' => depth -= 1,
+            _ => {}
+        }
+        is_escaped = c == '\\' && !is_escaped;
+    }
+    None
+}
+
+/// The text up to the bracket that closes the one before it, and what follows.
+fn to_closing(text: &str) -> Option<(&str, &str)> {
+    ['}', ')', ']']
+        .iter()
+        .filter_map(|close| split_outside(text, *close))
+        .min_by_key(|(before, _)| before.len())
+}
+
+/// The parts between signs that are in no string and in no brackets.
+fn parts(text: &str, sign: char) -> Vec<&str> {
+    let (mut parts, mut rest) = (Vec::new(), text);
+    while let Some((part, further)) = split_outside(rest, sign) {
+        parts.push(part.trim());
+        rest = further;
+    }
+    parts.push(rest.trim());
+    parts.retain(|part| !part.is_empty());
+    parts
+}
+
+/// The inside of `NAME(...)`, if that is all.
+fn call<'a>(text: &'a str, name: &str) -> Option<&'a str> {
+    let (inside, behind) = to_closing(text.strip_prefix(name)?.strip_prefix('(')?)?;
+    behind.is_empty().then(|| inside.trim())
+}
+
+/// The command for a program, with its arguments.
+fn command(clauses: &[Clause<'_>], names: &dyn KernelNames) -> Option<String> {
+    let is_timer = |clause: &&Clause<'_>| clause.probes.starts_with("interval:");
+    let is_edge = |clause: &&Clause<'_>| matches!(clause.probes, "BEGIN" | "END");
+    let timer = clauses.iter().find(is_timer);
+    let ends = timer.is_some_and(|timer| timer.action.contains("exit("));
+    let time = match timer.map(|timer| parts(timer.probes, ':')).as_deref() {
+        None => String::new(),
+        Some([_, unit @ ("s" | "ms"), count]) if ends => format!(" --for {count}{unit}"),
+        Some([_, unit @ ("s" | "ms"), count]) => format!(" --interval {count}{unit} --deltas"),
+        Some(_) => return None,
+    };
+    let others: Vec<_> = clauses.iter().filter(|clause| !is_timer(clause) && !is_edge(clause)).collect();
+    let command = match others.as_slice() {
+        [only] => Place::of(only.probes, names)?.command(only)?,
+        [start, end] if end.action.contains("nsecs") => latency(start, end, names)?,
+        _ => return None,
+    };
+    (time.is_empty() || ends || !command.starts_with("trace")).then(|| command + &time)
+}
+
+/// The time from one clause to another: a map keeps the first, by what both have.
+fn latency(start: &Clause<'_>, end: &Clause<'_>, names: &dyn KernelNames) -> Option<String> {
+    let (from, to) = (Place::of(start.probes, names)?, Place::of(end.probes, names)?);
+    let kept = start.action.split_once('[').and_then(|(_, keys)| to_closing(keys))?.0.trim();
+    let same = if kept == "tid" { String::new() } else { from.value(kept)?.field };
+    let keys = end.action.split_once('@').and_then(|(_, map)| Map::of(map)).map(|map| map.keys);
+    let by = to.by(&keys.unwrap_or_default(), &mut Vec::new())?.join(",");
+    let filters = option("--start-filter", &from.filter_in_kernel(start.predicate)?)
+        + &option("--end-filter", &to.filter_in_kernel(end.predicate)?);
+    let end = if from.name == to.name && to.returns { String::new() } else { format!(" {}", to.word(&[])) };
+    Some(format!(
+        "latency {}{end}{}{}{filters}",
+        from.word(&[]),
+        option("--match", &same),
+        option("--by", &by)
+    ))
+}
+
+/// An option with a value, or nothing without one.
+fn option(name: &str, value: &str) -> String {
+    if value.is_empty() { String::new() } else { format!(" {name} {}", quoted(value)) }
+}
+
+/// A word as a shell needs it.
+fn quoted(word: &str) -> String {
+    let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"_/:%+-,.=".contains(&byte);
+    if word.bytes().all(is_plain) { word.to_owned() } else { format!("'{word}'") }
+}
+
+/// `@NAME[KEYS] = FUNCTION(VALUES)`, from behind its `@`.
+struct Map<'a> {
+    keys: Vec<&'a str>,
+    function: &'a str,
+    values: Vec<&'a str>,
+}
+
+impl<'a> Map<'a> {
+    fn of(text: &'a str) -> Option<Self> {
+        let (name, is) = split_outside(text, '=')?;
+        let keys = name.split_once('[').and_then(|(_, keys)| to_closing(keys)).map_or("", |(keys, _)| keys);
+        let (function, values) = is.trim().split_once('(')?;
+        Some(Self { keys: parts(keys, ','), function, values: parts(to_closing(values)?.0, ',') })
+    }
+}
+
+/// Where a clause is attached, as kprobed names it.
+struct Place<'n> {
+    name: String,
+    returns: bool,
+    is_event: bool,
+    names: &'n dyn KernelNames,
+}
+
+/// What a value of bpftrace is called here: a word of a definition, and the name of its field.
+struct Value {
+    word: String,
+    field: String,
+}
+
+impl<'n> Place<'n> {
+    fn of(probes: &str, names: &'n dyn KernelNames) -> Option<Self> {
+        let (keyword, rest) = match probes.split_once(':') {
+            Some((word, rest)) => (keyword(word)?, rest),
+            None => (Keyword::Entry, probes),
+        };
+        if rest.contains(|c: char| c.is_whitespace() || c == ',') {
+            return None;
+        }
+        let is_event = keyword == Keyword::Event;
+        let (rest, written) = rest.strip_suffix("%return").map_or((rest, false), |name| (name, true));
+        let name = if is_event { rest.replacen(':', "/", 1) } else { rest.to_owned() };
+        Some(Self { name, returns: written || keyword == Keyword::Return, is_event, names })
+    }
+
+    /// As one word for a shell, with these words of arguments.
+    fn word(&self, arguments: &[String]) -> String {
+        let returns = if self.returns { "%return" } else { "" };
+        let words: Vec<_> =
+            std::iter::once(format!("{}{returns}", self.name)).chain(arguments.iter().cloned()).collect();
+        quoted(&words.join(" "))
+    }
+
+    /// The system call of the event, which has strings where the event has pointers.
+    fn of_call(&self) -> Option<Self> {
+        let call = self.name.strip_prefix("syscalls/sys_enter_")?;
+        Some(Self { name: call.to_owned(), returns: false, is_event: false, names: self.names })
+    }
+
+    fn command(&self, clause: &Clause<'_>) -> Option<String> {
+        let mut statements = parts(clause.action, ';');
+        statements.retain(|statement| !statement.starts_with("delete(") && !statement.starts_with("clear("));
+        let first = match statements.as_slice() {
+            [] => "",
+            [only] => *only,
+            _ => return None,
+        };
+        let place =
+            self.of_call().filter(|_| clause.action.contains("str(")).map(|call| call.command(clause));
+        if let Some(of_call) = place {
+            return of_call;
+        }
+        match first.strip_prefix('@') {
+            Some(map) => self.counted(&Map::of(map)?, clause.predicate),
+            None if first.is_empty() => self.traced(&[], clause.predicate),
+            None => {
+                let printed = parts(call(first, "printf").or_else(|| call(first, "print"))?, ',');
+                let values = printed.into_iter().filter(|value| !value.starts_with('"')).collect::<Vec<_>>();
+                self.traced(&values, clause.predicate)
+            }
+        }
+    }
+
+    fn traced(&self, values: &[&str], predicate: &str) -> Option<String> {
+        let is_of_each = |value: &str| {
+            matches!(value, "comm" | "pid" | "tid" | "cpu" | "nsecs" | "elapsed" | "func" | "probe")
+                || value.starts_with("strftime(")
+        };
+        let stack = values.iter().any(|value| is_stack(value));
+        let mut words = Vec::new();
+        for value in values.iter().filter(|value| !is_of_each(value) && !is_stack(value)) {
+            words.push(self.value(value)?.word);
+        }
+        let (processes, others): (Vec<_>, Vec<_>) =
+            parts_of_predicate(predicate).partition(|part| part.starts_with("pid == "));
+        // With its own fields alone, the filter has the others too.
+        let are_plain = words.iter().all(|word| is_identifier(word));
+        if self.is_event || (self.returns && are_plain) || (!others.is_empty() && are_plain) {
+            words.clear();
+        }
+        let pid =
+            processes.iter().filter_map(|part| part.rsplit_once(' ')).map(|(_, pid)| format!(" --pid {pid}"));
+        let filter = option("--filter", &self.renamed(&others.join(" && ")));
+        let stack = if stack { " --stack" } else { "" };
+        Some(format!("trace {}{}{filter}{stack}", self.word(&words), pid.collect::<String>()))
+    }
+
+    fn counted(&self, map: &Map<'_>, predicate: &str) -> Option<String> {
+        let mut words = Vec::new();
+        let filter = option("--filter", &self.filter_in_kernel(predicate)?);
+        if matches!(map.keys.as_slice(), ["func" | "probe"])
+            && !self.is_event
+            && map.function == "count"
+            && filter.is_empty()
+        {
+            return Some(format!("hits {}", self.word(&[])));
+        }
+        // It counts one probe.
+        if self.name.contains(['*', '?']) {
+            return None;
+        }
+        let mut by = self.by(&map.keys, &mut words)?;
+        let mut sum = String::new();
+        match (map.function, map.values.as_slice()) {
+            ("count", []) => {}
+            ("sum" | "avg" | "stats", [of]) => sum = self.field(of, &mut words)?,
+            ("hist", [of, ..]) => by.push(self.field(of, &mut words)? + ".log2"),
+            ("lhist", [of, _, _, step]) => by.push(format!("{}.buckets={step}", self.field(of, &mut words)?)),
+            _ => return None,
+        }
+        let place = self.word(&words);
+        if by == ["stack"] && sum.is_empty() {
+            return Some(format!("stacks {place}{filter}"));
+        }
+        Some(format!("hist {place}{}{}{filter}", option("--by", &by.join(",")), option("--sum", &sum)))
+    }
+
+    /// The keys of `--by`, and the words that a definition needs for them.
+    fn by(&self, keys: &[&str], words: &mut Vec<String>) -> Option<Vec<String>> {
+        let mut key = |key: &&str| {
+            Some(match *key {
+                "func" | "probe" => return None,
+                "comm" | "cpu" => (*key).to_owned(),
+                "pid" | "tid" => "thread".to_owned(),
+                key if is_stack(key) => "stack".to_owned(),
+                key => match call(key, "ksym") {
+                    Some(address) => self.field(address, words)? + ".sym",
+                    None => self.field(key, words)?,
+                },
+            })
+        };
+        keys.iter().map(&mut key).collect()
+    }
+
+    /// The field of a value, and the word that a definition needs to have it.
+    fn field(&self, text: &str, words: &mut Vec<String>) -> Option<String> {
+        let value = self.value(text)?;
+        if !is_identifier(&value.word) {
+            words.push(value.word);
+        }
+        Some(value.field)
+    }
+
+    /// A value of bpftrace as an argument of a definition.
+    fn value(&self, text: &str) -> Option<Value> {
+        if let Some(path) = call(text, "path") {
+            let file = self.value(path)?.word;
+            let file = file.strip_suffix("->f_path")?;
+            return Some(Value { word: format!("{file}:path"), field: file.to_owned() });
+        }
+        // These only show a number in another way, which is done here for what needs it.
+        let shown = ["ntop", "bswap", "ksym"].iter().find_map(|function| call(text, function));
+        let text = shown.map_or(text, |values| parts(values, ',').last().copied().unwrap_or_default());
+        let (text, is_string) = call(text, "str").map_or((text, false), |inside| (inside, true));
+        let text = parts(text, ',').first().copied()?;
+        if NOT_RECORDED.contains(&text) {
+            return None;
+        }
+        let word = self.renamed(text);
+        let is_chain = word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_->.".contains(&byte));
+        let field = word.rsplit(['>', '.']).next().filter(|field| is_identifier(field))?.to_owned();
+        let known =
+            || self.names.function(None, &self.name)?.parameters.into_iter().find(|known| known.name == word);
+        // Members are the kernel's, and so is the string at the end of them.
+        let ty = match is_string && !self.is_event {
+            false => "",
+            true if !is_identifier(&word) => ":string",
+            true => match known().and_then(|known| known.is_of_program) {
+                Some(false) => ":string",
+                // The short form of a system call reads its strings by itself.
+                _ if self.names.system_call(&self.name).is_some() => "",
+                _ => ":ustring",
+            },
+        };
+        is_chain.then(|| Value { word: format!("{word}{ty}"), field })
+    }
+
+    /// The predicate as a filter of the kernel, which knows threads and no processes.
+    fn filter_in_kernel(&self, predicate: &str) -> Option<String> {
+        let filter = self.renamed(&parts_of_predicate(predicate).collect::<Vec<_>>().join(" && "));
+        (!filter.contains("tgid")).then_some(filter)
+    }
+
+    /// With the names of parameters: without `args`, `str`, casts and numbers.
+    fn renamed(&self, text: &str) -> String {
+        let known = self.names.function(None, &self.name).map(|known| known.parameters).unwrap_or_default();
+        let mut renamed = String::with_capacity(text.len());
+        let mut rest = text;
+        while let Some(c) = rest.chars().next() {
+            let cast = CASTS.iter().find_map(|cast| rest.strip_prefix(cast));
+            if let Some((value, further)) = cast.and_then(|cast| cast.split_once(')')?.1.split_once(')')) {
+                rest = value;
+                renamed.push_str(&self.renamed(rest));
+                rest = further;
+                continue;
+            }
+            let length = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
+            let (word, further) = rest.split_at(if length == 0 { c.len_utf8() } else { length });
+            rest = further;
+            let number = word.strip_prefix("arg").and_then(|digits| digits.parse::<usize>().ok());
+            let parameter =
+                number.and_then(|number| known.get(number)).filter(|known| !known.name.is_empty());
+            match (word, parameter) {
+                ("args", _) if rest.starts_with(['.', '-']) => {
+                    rest = rest.trim_start_matches(['.', '-', '>']);
+                }
+                ("str", _) if rest.starts_with('(') => {
+                    let (inside, behind) = to_closing(&rest[1..]).unwrap_or((&rest[1..], ""));
+                    renamed.push_str(&self.renamed(inside));
+                    rest = behind;
+                }
+                ("pid", _) => renamed.push_str("tgid"),
+                ("tid", _) => renamed.push_str("common_pid"),
+                (_, Some(known)) => renamed.push_str(&known.name),
+                _ => renamed.push_str(word),
+            }
+        }
+        renamed
+    }
+}
+
+/// What bpftrace knows of a task, and no event has.
+const NOT_RECORDED: [&str; 8] = ["uid", "gid", "username", "ustack", "cgroup", "curtask", "rand", "jiffies"];
+
+fn is_stack(value: &str) -> bool {
+    matches!(value, "kstack" | "stack") || value.starts_with("kstack(")
+}
+
+/// What a predicate joins by `&&`, without what asks for a map: `latency` has only pairs.
+fn parts_of_predicate(predicate: &str) -> impl Iterator<Item = &str> {
+    predicate.split("&&").map(str::trim).filter(|part| !part.is_empty() && !part.contains('@'))
+}
