@@ -71,7 +71,7 @@ fn document(error: &clap::Error) -> Option<String> {
 }
 
 /// Commands and options of other tools, and what does the same.
-const OTHER_TOOLS: [(&[&str], &str); 12] = [
+const OTHER_TOOLS: [(&[&str], &str); 17] = [
     (&["events"], "`kprobectl functions --events` lists the events of the host"),
     (
         &["probe"],
@@ -92,6 +92,14 @@ const OTHER_TOOLS: [(&[&str], &str); 12] = [
     (&["ps"], "`kprobectl list` lists the probes"),
     (&["create", "edit", "set"], "`kprobectl add` makes a probe, and `kprobectl update` changes one"),
     (&["-e"], "a definition has no option: `kprobectl trace vfs_read`"),
+    (&["--json"], "every command has `-o json`"),
+    (&["--name"], "a definition has its name before it: `kprobectl add 'p:reads vfs_read'`"),
+    (&["-c", "--limit"], "`-n 10` ends after ten"),
+    (&["-d", "-t"], "`--for 10s` ends after a time"),
+    (
+        &["-a", "-A", "--all"],
+        "a pattern selects all: `kprobectl disable '*'`, and `kprobectl list` has all without one",
+    ),
     (&["-p"], "`--pid N` is for a process, `--tid N` for a thread"),
 ];
 

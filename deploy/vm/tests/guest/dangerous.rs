@@ -8,7 +8,7 @@ use kprobed_client::api::{CreateProbeRequest, Probe, ProbeKind, Verdict};
 use kprobed_vm::progress;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::{DaemonGuest, TRACEFS, config};
 use crate::differential::{Random, daemon_answers};
 use crate::effort;
 use crate::fixture::Fixture;
@@ -393,7 +393,8 @@ const LOAD: &str = "\
 
 fn random_probes_under_load_harm_nobody(fixture: &Fixture) -> Result<()> {
     const PROBES: usize = 60;
-    let guest = fixture.daemon()?;
+    // What all rounds record would fill the disk of the guest.
+    let guest = fixture.daemon_with(&config("[spool]\nmax_mib = 16"))?;
     guest.shell("for file in /lib/kprobed-guest/modules/*.ko; do insmod $file 2> /dev/null; done; true")?;
     let functions = guest.tracefs("available_filter_functions")?;
     let functions: Vec<_> = functions.lines().collect();

@@ -61,7 +61,11 @@ impl ObservedSources {
             let selection = request.selection();
             let all = selection.probes.is_empty() && selection.label_selector.trim().is_empty();
             let what = if all { "there are no probes yet" } else { "no probe matches yet" };
-            output.note(&format!("{what}: waiting for one"));
+            let made = match selection.probes.as_slice() {
+                [only] if !only.contains(['*', '?', '/']) => format!("; `kprobectl trace {only}` makes one"),
+                _ => String::new(),
+            };
+            output.note(&format!("{what}: waiting for one{made}"));
         } else if !self.records {
             output.note("none of the selected probes is recording: `kprobectl enable` switches them on");
         }

@@ -23,8 +23,9 @@ use super::super::rewrite::Rewritten;
 use super::known::{CallArgument, KernelNames, KnownFunction, KnownParameter, SystemCall};
 use super::place::{Target, What};
 
-/// The line of a place with the arguments that are written, or with what it records by itself.
+/// The line of a place with its name and the arguments, if they are written, or with what it records by itself.
 pub(super) fn line(
+    event: Option<Word<'_>>,
     target: &Target,
     arguments: &[Word<'_>],
     names: &dyn KernelNames,
@@ -34,6 +35,9 @@ pub(super) fn line(
     let mut begin = |letter: &str, place: &str| {
         line.begin_word(Span::point(origin.start));
         line.put(letter, Span::point(origin.start));
+        if let Some(event) = event {
+            line.put(&format!(":{}", event.text.replacen(':', "/", 1)), event.span());
+        }
         line.begin_word(origin);
         line.put(place, origin);
     };

@@ -15,6 +15,7 @@
 //! | `GROUP/EVENT`, `GROUP:EVENT` | the event |
 //! | `MODULE:FUNC` | `p MODULE:FUNC`; refused if there is such an event too |
 //! | `FUNC`, `FUNC+OFFSET`, `FUNC%return` | `p FUNC`, `p FUNC+OFFSET`, `r FUNC` |
+//! | `[GROUP:]EVENT=FUNC` | `p:[GROUP/]EVENT FUNC` |
 //! | `EVENT` | the event, if one group has it |
 //! | `openat`, `sys_openat` | the system call |
 //! | a name with `*` or `?` | each function or event that matches |
@@ -36,6 +37,7 @@ pub use place::is_of_other_tools;
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::line::{self, Word};
+use super::names::is_identifier;
 use super::rewrite::Rewritten;
 
 /// Most lines that one text can stand for: as many as one request can define.
@@ -67,14 +69,23 @@ pub(super) fn read(text: &str, names: &dyn KernelNames) -> Option<Result<Short, 
         return Some(Err(problem));
     }
     let words = line::single(text).ok()?;
-    let (first, arguments) = words.split_first()?;
-    if is_line(*first) || is_prototype(&words) || !is_name(first.text) {
+    let (written, arguments) = words.split_first()?;
+    let (event, first) = event_before(*written);
+    if is_line(first) || is_prototype(&words) || !is_name(first.text) {
         return None;
     }
-    let found = match place::read(*first, !arguments.is_empty(), names)? {
+    let found = match place::read(first, !arguments.is_empty(), names)? {
         Ok(found) => found,
         Err(problem) => return Some(Err(problem)),
     };
+    if let Some(event) = event
+        && found.targets.iter().any(|target| found.targets.len() > 1 || target.is_event())
+    {
+        let message = format!("`{}` cannot have the name `{}`", first.text, event.text);
+        let hint =
+            "a name is for one probe of a function: leave it out, and each probe has a name of its own";
+        return Some(Err(Diagnostic::error(Code::SeveralLines, event.span(), message).with_hint(hint)));
+    }
     if found.targets.len() > EXPANSION_MAX_LINES {
         let message = format!("`{}` stands for {} probes", first.text, found.targets.len());
         let hint = format!("one request makes {EXPANSION_MAX_LINES}: write a longer name before the `*`");
@@ -85,7 +96,7 @@ pub(super) fn read(text: &str, names: &dyn KernelNames) -> Option<Result<Short, 
     let mut rewritten = Vec::with_capacity(found.targets.len());
     let mut lines: Vec<String> = Vec::with_capacity(found.targets.len());
     for target in &found.targets {
-        match arguments::line(target, arguments, names) {
+        match arguments::line(event, target, arguments, names) {
             // A list can name one twice.
             Ok(line) if lines.iter().any(|known| known == line.line()) => {}
             Ok(line) => {
@@ -133,6 +144,16 @@ fn left_out(text: &str, count: usize) -> Option<String> {
         _ => Some(format!(
             "`{text}` leaves out {count} functions that a probe cannot be in, or that share their name"
         )),
+    }
+}
+
+/// `[GROUP:]EVENT=PLACE`, as `perf probe` has it: the name of the probe, and its place.
+fn event_before(word: Word<'_>) -> (Option<Word<'_>>, Word<'_>) {
+    let is_event =
+        |event: &Word<'_>| event.text.split(':').all(is_identifier) && event.text.split(':').count() < 3;
+    match word.split_once('=') {
+        Some((event, place)) if is_event(&event) && !place.text.is_empty() => (Some(event), place),
+        _ => (None, word),
     }
 }
 

@@ -17,6 +17,12 @@ pub(super) struct Target {
     pub(super) span: Span,
 }
 
+impl Target {
+    pub(super) const fn is_event(&self) -> bool {
+        matches!(self.what, What::Event(_))
+    }
+}
+
 /// A place, or an event.
 #[derive(Debug, Clone)]
 pub(super) enum What {

@@ -302,6 +302,8 @@ fn what_cannot_be_meant_says_what_can() {
         ("sched/zzz*", "no event of the host matches", "functions --events PART"),
         ("sched:sched_switch%return", "is an event, and does not return", "latency START END"),
         ("vfs_read,,vfs_write", "a name is missing", "vfs_read,vfs_write"),
+        ("mine=vfs_*", "`vfs_*` cannot have the name `mine`", "leave it out"),
+        ("mine=sched:sched_switch", "cannot have the name `mine`", "leave it out"),
         ("vfs_read,sched:sched_swich", "is neither a function nor an event", "vfs_read,vfs_write"),
         (
             "do_sys_openat2 str(filename)",
@@ -406,6 +408,9 @@ fn what_bpftrace_adds_to_a_name_is_answered() {
     assert!(format.hint.is_some_and(|hint| hint.contains("leave the format out")));
     for (typed, line) in [
         ("vfs_read args->count", "p vfs_read count"),
+        ("mine=vfs_read count", "p:mine vfs_read count"),
+        ("io:mine=vfs_read%return", "r:io/mine vfs_read retval=$retval"),
+        ("mine=openat str(filename)", "p:mine __x64_sys_openat filename=+0(regs->si):ustring"),
         ("vfs_read n=args.count", "p vfs_read n=count"),
         ("vfs_read args->file->f_flags", "p vfs_read file->f_flags"),
         ("openat args->dfd", "p __x64_sys_openat dfd=regs->di:s32"),
@@ -515,7 +520,7 @@ proptest! {
 
     /// The line of a short form is final.
     #[test]
-    fn a_line_is_final(text in r"(kprobe:|kretprobe:|)(vfs_read|openat|sched_switch|btrfs:btrfs_sync_file|vfs_\*|nothing)(%return|\+8|)( [a-z]{1,5}| n=[a-z0-9$]{1,5}| \*| str\(buf\)| arg1){0,3}") {
+    fn a_line_is_final(text in r"(|mine=|io:mine=)(kprobe:|kretprobe:|)(vfs_read|openat|sched_switch|btrfs:btrfs_sync_file|vfs_\*|nothing)(%return|\+8|)( [a-z]{1,5}| n=[a-z0-9$]{1,5}| \*| str\(buf\)| arg1){0,3}") {
         let Some(Expansion { lines, .. }) = read(&text).expansion else { return Ok(()) };
         for line in lines {
             prop_assert_eq!(read(&line).expansion, None, "{}", line);
