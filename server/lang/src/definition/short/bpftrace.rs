@@ -6,6 +6,7 @@
 use super::super::Span;
 use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
+use super::super::line::LINE_MAX_BYTES;
 use super::super::names::is_identifier;
 use super::known::KernelNames;
 use super::place::{Keyword, keyword};
@@ -15,6 +16,11 @@ pub(super) const OTHERWISE: &str = "`kprobectl hist` counts, `kprobectl latency`
 
 /// Why a text is refused that is a program, and the command that does the same. Absent for every other text.
 pub(super) fn read(text: &str, names: &dyn KernelNames) -> Option<Diagnostic> {
+    // Longer than any line, with a comment, or with what no terminal shows, it is none of these.
+    let is_odd = |c: char| c == '#' || (c.is_control() && !c.is_whitespace());
+    if text.len() > LINE_MAX_BYTES || text.contains(is_odd) {
+        return None;
+    }
     let Some(clauses) = clauses(text) else { return cast(text, names) };
     let start = text.len() - text.trim_start().len() + clauses.first()?.probes.len();
     let what = if text.contains('{') { "program" } else { "predicate" };

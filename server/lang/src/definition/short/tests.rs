@@ -268,6 +268,9 @@ fn what_is_a_line_or_a_prototype_stays_one() {
         "do_sys_openat2(filename:ustring) -> fd:s32",
         "sched/sched_switch",
         "sched:sched_swich",
+        "p vfs_read # as in /proc/",
+        "p vfs_read a=\\\"{x}\" # {}",
+        "vfs_read \u{1b} { @ = count(); }",
         "vfs_read # dialect: kernel",
         "",
         "#",
@@ -406,6 +409,8 @@ fn what_bpftrace_adds_to_a_name_is_answered() {
     }
     let format = read("vfs_read \"%d\", count").result.unwrap_err().remove(0);
     assert!(format.hint.is_some_and(|hint| hint.contains("leave the format out")));
+    let long = "a{b}".repeat(1 << 16);
+    assert!(lines(&long).is_err_and(|(found, _)| !found.contains("bpftrace")));
     for (typed, line) in [
         ("vfs_read args->count", "p vfs_read count"),
         ("mine=vfs_read count", "p:mine vfs_read count"),
