@@ -3,6 +3,7 @@
 //!
 //! Functions are drawn anew for each commit; `KPROBED_VM_SEED` repeats a draw.
 
+use std::collections::HashSet;
 use std::thread;
 use std::time::{Duration, Instant};
 
@@ -20,6 +21,7 @@ pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
         every_offset_of_random_functions,
         offsets_around_armed_probes,
+        names_of_modules,
     }
 };
 
@@ -135,5 +137,42 @@ fn offsets_around_armed_probes(fixture: &Fixture) -> Result<()> {
         guest.delete_all()?;
     }
     progress::note(format_args!("{compared} offsets compared around armed probes, no difference"));
+    Ok(())
+}
+
+/// Names that are tried of each kind.
+const NAMES: usize = 40;
+
+/// Kernels differ in which symbols of modules they count: names that only modules have, names that the kernel has
+/// too, each with and without the module.
+fn names_of_modules(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    guest.shell("for file in /lib/kprobed-guest/modules/*.ko; do insmod $file 2> /dev/null; done; true")?;
+    let text = guest.shell("cat /proc/kallsyms")?;
+    let code = text.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace().skip(1);
+        let (kind, name) = (words.next()?, words.next()?);
+        let module = words.next().map(|module| module.trim_matches(['[', ']']));
+        // Functions that eBPF has loaded are shown with a name in brackets too.
+        matches!(kind, "t" | "T").then_some((name, module)).filter(|(_, module)| *module != Some("bpf"))
+    });
+    let (kernel, modules): (Vec<_>, Vec<_>) = code.partition(|(_, module)| module.is_none());
+    let kernel: HashSet<&str> = kernel.into_iter().map(|(name, _)| name).collect();
+    let (mut shared, mut own): (Vec<_>, Vec<_>) =
+        modules.into_iter().partition(|(name, _)| kernel.contains(name));
+    let mut random = Random::of_theme("modules");
+    let mut lines = Vec::new();
+    for names in [&mut shared, &mut own] {
+        ensure!(!names.is_empty(), "no name of a module, or none that the kernel has too");
+        for _ in 0..NAMES.min(names.len()) {
+            let (name, module) = names.swap_remove(random.below(names.len()));
+            let index = lines.len();
+            lines.push(format!("p:m/n{index} {name}"));
+            lines.push(format!("p:m/m{index} {}:{name}", module.unwrap_or_default()));
+        }
+    }
+    let (compared, accepted) = compare_errnos(&guest, lines)?;
+    progress::note(format_args!("{compared} names compared, {accepted} of them accepted, no difference"));
+    ensure!(accepted > 0);
     Ok(())
 }

@@ -11,7 +11,9 @@ pub struct Behaviour {
     /// A name that stands for several symbols is refused (6.7, and the stable trees). Without this
     /// the kernel takes the first.
     pub counts_symbols: bool,
-    /// Symbols of modules count as well (6.7, and the stable trees).
+    /// A name without a module means the symbols of modules as well: in kernels that count nothing, by
+    /// kallsyms_lookup_name. Kernels that count did so first with kallsyms_on_each_symbol, which goes through modules
+    /// until 5.12, and again since count_mod_symbols (6.7, and the stable trees).
     pub counts_module_symbols: bool,
     /// A name that the kernel itself has is never looked for in modules (7.2).
     pub kernel_symbol_wins: bool,
@@ -45,9 +47,13 @@ impl Behaviour {
         let has = |name| symbols.lookup(name, None).is_some();
         let entry_args_in_return_probes = readme.contains("kernel return probes support");
         let checks_symbol_first = has("validate_probe_symbol") || entry_args_in_return_probes;
+        let counts_symbols = has("count_symbols") || checks_symbol_first;
         Self {
-            counts_symbols: has("count_symbols") || checks_symbol_first,
-            counts_module_symbols: has("count_mod_symbols") || checks_symbol_first,
+            counts_symbols,
+            // 5.12 took modules out of kallsyms_on_each_symbol, and this section out of the kernel.
+            counts_module_symbols: !counts_symbols
+                || checks_symbol_first
+                || ["count_mod_symbols", "__start___ksymtab_unused"].into_iter().any(has),
             kernel_symbol_wins: readme.contains("[(structname"),
             checks_symbol_first,
             traps_are_no_boundary: entry_args_in_return_probes,
@@ -77,6 +83,18 @@ mod tests {
             Behaviour::detect(&SymbolTable::default(), "\t     kernel return probes support: $retval\n");
         assert!(new.checks_symbol_first && new.traps_are_no_boundary);
         let symbols = SymbolTable::parse("ffffffff81000000 t kprobe_emulate_jcc\n");
+        let counts = |text: &str| {
+            let found = Behaviour::detect(&SymbolTable::parse(text), "");
+            (found.counts_symbols, found.counts_module_symbols)
+        };
+        let count = "ffffffff81000000 t count_symbols\n";
+        let (unused, modules) =
+            ("ffffffff82000000 R __start___ksymtab_unused\n", "ffffffff81000020 t count_mod_symbols\n");
+        // 5.9, the stable trees of 5.10 and of 6.1 before they counted those of modules, and 6.1 since.
+        assert_eq!(counts(""), (false, true));
+        assert_eq!(counts(&[count, unused].concat()), (true, true));
+        assert_eq!(counts(count), (true, false));
+        assert_eq!(counts(&[count, modules].concat()), (true, true));
         let misjudges =
             |symbols: &SymbolTable, readme: &str| Behaviour::detect(symbols, readme).misjudges_jumps;
         assert!(misjudges(&symbols, "p[:[<group>/]<event>]") && !misjudges(&SymbolTable::default(), ""));
