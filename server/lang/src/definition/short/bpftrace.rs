@@ -14,7 +14,7 @@ use super::place::{Keyword, keyword};
 /// What a program has no command for.
 pub(super) const OTHERWISE: &str = "`kprobectl hist` counts, `kprobectl latency` measures, `kprobectl trace --filter` selects: `kprobectl help recipes` has examples";
 
-/// Why a text is refused that is a program, and the command that does the same. Absent for every other text.
+/// Why kprobed refuses a program, and the command that does the same. Absent for a text that is none.
 pub(super) fn read(text: &str, names: &dyn KernelNames) -> Option<Diagnostic> {
     // Longer than any line, with a comment, or with what no terminal shows, it is none of these.
     let is_odd = |c: char| c == '#' || (c.is_control() && !c.is_whitespace());
@@ -382,21 +382,27 @@ impl<'n> Place<'n> {
         (!filter.contains("tgid")).then_some(filter)
     }
 
-    /// With the names of parameters: without `args`, `str`, casts and numbers.
+    /// With the names of parameters: without `args`, `str`, casts and numbers. What is in quotes stays.
     fn renamed(&self, text: &str) -> String {
         let known = self.names.function(None, &self.name).map(|known| known.parameters).unwrap_or_default();
         let mut renamed = String::with_capacity(text.len());
         let mut rest = text;
+        // For each bracket that is open, whether it goes.
+        let mut open = Vec::new();
         while let Some(c) = rest.chars().next() {
-            let cast = CASTS.iter().find_map(|cast| rest.strip_prefix(cast));
-            if let Some((value, further)) = cast.and_then(|cast| cast.split_once(')')?.1.split_once(')')) {
+            let cast = CASTS.iter().find_map(|cast| rest.strip_prefix(cast)?.split_once(')'));
+            if let Some((_, value)) = cast {
+                open.push(true);
                 rest = value;
-                renamed.push_str(&self.renamed(rest));
-                rest = further;
                 continue;
             }
-            let length = rest.find(|c: char| !c.is_ascii_alphanumeric() && c != '_').unwrap_or(rest.len());
-            let (word, further) = rest.split_at(if length == 0 { c.len_utf8() } else { length });
+            let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
+            let length = match c {
+                '"' => string_length(rest),
+                _ if is_of_word(c) => rest.find(|c| !is_of_word(c)).unwrap_or(rest.len()),
+                _ => c.len_utf8(),
+            };
+            let (word, further) = rest.split_at(length);
             rest = further;
             let number = word.strip_prefix("arg").and_then(|digits| digits.parse::<usize>().ok());
             let parameter =
@@ -406,18 +412,34 @@ impl<'n> Place<'n> {
                     rest = rest.trim_start_matches(['.', '-', '>']);
                 }
                 ("str", _) if rest.starts_with('(') => {
-                    let (inside, behind) = to_closing(&rest[1..]).unwrap_or((&rest[1..], ""));
-                    renamed.push_str(&self.renamed(inside));
-                    rest = behind;
+                    open.push(true);
+                    rest = &rest[1..];
                 }
+                (")", _) if open.pop() == Some(true) => {}
                 ("pid", _) => renamed.push_str("tgid"),
                 ("tid", _) => renamed.push_str("common_pid"),
                 (_, Some(known)) => renamed.push_str(&known.name),
-                _ => renamed.push_str(word),
+                _ => {
+                    if word == "(" {
+                        open.push(false);
+                    }
+                    renamed.push_str(word);
+                }
             }
         }
         renamed
     }
+}
+
+/// The bytes of the string in quotes that a text begins with: all, if it does not end.
+fn string_length(text: &str) -> usize {
+    let mut is_escaped = false;
+    let end = text.char_indices().skip(1).find(|(_, c)| {
+        let ends = *c == '"' && !is_escaped;
+        is_escaped = *c == '\\' && !is_escaped;
+        ends
+    });
+    end.map_or(text.len(), |(at, _)| at + 1)
 }
 
 /// What bpftrace knows of a task, and no event has.
@@ -429,5 +451,23 @@ fn is_stack(value: &str) -> bool {
 
 /// What a predicate joins by `&&`, without what asks for a map: `latency` has only pairs.
 fn parts_of_predicate(predicate: &str) -> impl Iterator<Item = &str> {
-    predicate.split("&&").map(str::trim).filter(|part| !part.is_empty() && !part.contains('@'))
+    let (mut parts, mut begin, mut at, mut is_of_map) = (Vec::new(), 0, 0, false);
+    loop {
+        let rest = &predicate[at..];
+        let joins = rest.starts_with("&&");
+        if joins || rest.is_empty() {
+            let part = predicate[begin..at].trim();
+            parts.extend(Some(part).filter(|part| !is_of_map && !part.is_empty()));
+            (begin, is_of_map) = (at + "&&".len(), false);
+        }
+        at += match rest.chars().next() {
+            None => return parts.into_iter(),
+            Some('"') => string_length(rest),
+            Some(_) if joins => "&&".len(),
+            Some(c) => {
+                is_of_map |= c == '@';
+                c.len_utf8()
+            }
+        };
+    }
 }

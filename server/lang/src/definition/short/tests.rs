@@ -364,6 +364,14 @@ fn what_bpftrace_adds_to_a_name_is_answered() {
             "write `kprobectl hist vfs_read --filter 'count > 100 && comm == \"sh\"'`",
         ),
         (
+            "vfs_read /str(arg1) == \"pid && @tid) \\\" arg2\" && (arg2 > (7)) && @a[tid]/ { @ = count(); }",
+            "write `kprobectl hist vfs_read --filter 'buf == \"pid && @tid) \\\" arg2\" && (count > (7))'`",
+        ),
+        (
+            "vfs_read /str(str(((struct x *)arg1))) == 1/ { @ = count(); }",
+            "write `kprobectl hist vfs_read --filter 'buf == 1'`",
+        ),
+        (
             "kprobe:vfs_read { @[tid] = sum(arg2); } interval:s:1 { print(@); clear(@); }",
             "write `kprobectl hist vfs_read --by thread --sum count --interval 1s --deltas`",
         ),
