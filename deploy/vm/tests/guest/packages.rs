@@ -45,11 +45,14 @@ const OF_DEBIAN: [&str; 12] = [
 /// Packages that the guest's dpkg takes for installed: those that the made ones depend on.
 const NEEDED: [&str; 4] = ["libc6", "libgcc-s1", "init-system-helpers", "systemd"];
 
+/// Of the guest, half of which is for files: four packages, and what is installed.
+const MEMORY_MIB: u32 = 1536;
+
 /// The versions of the packages.
 const VERSIONS: [&str; 2] = ["1.0.0", "1.0.1"];
 
-/// Calls with rising numbers, at most a hundred a second, which nothing else in the guest makes.
-const WORK: &str = "exec workload numbers 2000000 1000000000 --pause-us 10000 > /dev/null";
+/// Calls with rising numbers, at most twenty a second, which nothing else in the guest makes.
+const WORK: &str = "exec workload numbers 2000000 1000000000 --pause-us 50000 > /dev/null";
 const CALLS: &str = "__x64_sys_getsid n=+0x70(%di):s32";
 
 /// All that is on the host but files of the kernel, of dpkg and of the trial.
@@ -68,9 +71,8 @@ fn make(directory: &Path) -> Result<Vec<GuestFile>> {
             .args(["--version", version, "--programs"])
             .args([built, &to])
             .arg("deb")
-            // A release takes a minute to compress them.
-            .env("DPKG_DEB_COMPRESSOR_TYPE", "gzip")
-            .env("DPKG_DEB_COMPRESSOR_LEVEL", "1")
+            // A release takes a minute to compress them, and an emulated guest as long for each time they are unpacked.
+            .env("DPKG_DEB_COMPRESSOR_TYPE", "none")
             .output()?;
         ensure!(output.status.success(), "{output:?}");
         for name in ["kprobed", "kprobectl"] {
@@ -121,7 +123,7 @@ fn a_life_from_packages(fixture: &Fixture) -> Result<()> {
     let mut files = make(directory.path())?;
     files.extend(tools()?);
     files.extend(programs()?.guest_files().into_iter().filter(|file| file.guest.ends_with("workload")));
-    let host = Host::with(fixture, files, None)?;
+    let host = Host::with(fixture, files, None, MEMORY_MIB)?;
     host.put("/var/lib/dpkg/status", &status()?)?;
     // As on a host with other packages. The group of other guests is not there, but for a trace in the file that groups
     // have beside /etc/group.

@@ -53,16 +53,22 @@ impl Host {
             }),
         );
         let disk = fixture.lab()?.disk(&fixture.disk_name("systemd"), true)?;
-        let host = Self::with(fixture, files, Some(disk))?;
+        let host = Self::with(fixture, files, Some(disk), 768)?;
         host.put("/etc/kprobed/kprobed.toml", &config())?;
         Ok(host)
     }
 
-    /// One with these files.
-    pub(crate) fn with(fixture: &Fixture, files: Vec<GuestFile>, disk: Option<Disk>) -> Result<Self> {
+    /// One with these files, and memory in MiB.
+    pub(crate) fn with(
+        fixture: &Fixture,
+        files: Vec<GuestFile>,
+        disk: Option<Disk>,
+        memory_mib: u32,
+    ) -> Result<Self> {
         let lab = fixture.lab()?;
         let systemd = Some(Systemd::ensure(lab.cache())?);
-        let options = GuestOptions { files, disk, systemd, ..GuestOptions::new(fixture.kernel()?) };
+        let options =
+            GuestOptions { files, disk, memory_mib, systemd, ..GuestOptions::new(fixture.kernel()?) };
         let host = Self { machine: OwnMachine::new(lab.boot(&options)?) };
         host.until("systemd", "systemctl is-active basic.target")?;
         host.put("/etc/systemd/system/kprobed.service.d/output.conf", OUTPUT)?;
