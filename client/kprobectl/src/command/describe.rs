@@ -79,7 +79,16 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     }
     let (module, function) = function(&arguments.function, &meant);
     let path = arguments.path.unwrap_or_default();
-    let answer = client.describe_function(DescribeFunctionRequest { function, module, path }).await?;
+    let path_is_empty = path.is_empty();
+    let answer = match client.describe_function(DescribeFunctionRequest { function, module, path }).await {
+        Ok(answer) => answer,
+        Err(error) => {
+            let name = &arguments.function;
+            let is_probe = path_is_empty && client.get_probe(name).await.is_ok();
+            let hint = is_probe.then(|| format!("`kprobectl get {name}` shows the probe of that name"));
+            return Err(Failure::from(error).with_hint(hint));
+        }
+    };
     types(&answer, output)?;
     Ok(Exit::Success)
 }

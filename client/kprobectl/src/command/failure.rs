@@ -79,6 +79,12 @@ impl Failure {
         Some(first)
     }
 
+    /// The same, with one more hint.
+    pub(super) fn with_hint(mut self, hint: Option<String>) -> Self {
+        self.hints.extend(hint);
+        self
+    }
+
     /// The same, with the place that it is about.
     pub(super) fn at(self, place: &str) -> Self {
         Self { message: format!("{place}: {}", self.message), ..self }

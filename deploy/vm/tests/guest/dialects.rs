@@ -161,6 +161,12 @@ fn what_people_mistype_is_explained(fixture: &Fixture) -> Result<()> {
             "{command}: {said:?}"
         );
     }
+    for (name, hint) in
+        [("reads", "`kprobectl get reads`"), ("task_struct", "`struct task_struct` is a type")]
+    {
+        let said = guest.ctl_says(&format!("describe {name}"))?;
+        ensure!(said.code == 1 && said.all().contains(hint), "{name}: {said:?}");
+    }
     let taken = guest.ctl_says("add 'p:reads vfs_write'")?;
     ensure!(taken.code != 0 && taken.all().contains("leave the name out"), "{taken:?}");
     Ok(())

@@ -523,10 +523,15 @@ fn functions_are_described() {
     assert_eq!(describe_function("nothing", None, &kernel.facts).unwrap().return_fetch_type, "");
     let of_module = describe_function("ext4_open", Some("ext4"), &kernel.facts).unwrap();
     assert_eq!(of_module.module, "ext4");
-    let Err(DescribeError::Function(problem)) = describe_function("vfs_opne", None, &kernel.facts) else {
-        panic!()
-    };
-    assert_eq!(problem.hint.as_deref(), Some("did you mean `vfs_open`?"));
+    for (name, expected) in [
+        ("vfs_opne", "did you mean `vfs_open`?"),
+        ("task_struct", "`struct task_struct` is a type: give a function, and a parameter that leads to one"),
+    ] {
+        let Err(DescribeError::Function(problem)) = describe_function(name, None, &kernel.facts) else {
+            panic!()
+        };
+        assert_eq!(problem.hint.as_deref(), Some(expected));
+    }
 }
 
 #[test]

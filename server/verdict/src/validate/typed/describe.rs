@@ -63,10 +63,20 @@ fn find(name: &str, module: Option<&str>, facts: &KernelFacts) -> Result<Functio
         DescribeError::Function(if exists {
             problem
         } else {
+            let hint = type_named(name, facts).unwrap_or_else(|| spelling::suggestion(name, module, facts));
             Diagnostic::error(Code::NoBtfEntry, at, format!("the kernel has no function `{name}`"))
-                .with_hint(spelling::suggestion(name, module, facts))
+                .with_hint(hint)
         })
     })
+}
+
+/// What to ask for instead, if the name is that of a structure of the kernel.
+fn type_named(name: &str, facts: &KernelFacts) -> Option<String> {
+    let types = facts.types.vmlinux().ok()?;
+    let mut found = types.types().flatten();
+    let meant = found.find(|ty| ty.name == name && matches!(ty.kind, Kind::Composite(_)))?;
+    let text = types.type_text(meant.id).ok()?;
+    Some(format!("`{text}` is a type: give a function, and a parameter that leads to one"))
 }
 
 fn described(function: &Function, facts: &KernelFacts) -> Result<v1::FunctionDescription, BtfError> {
