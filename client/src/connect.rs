@@ -18,7 +18,7 @@ const CONNECTION_WINDOW_BYTES: u32 = 8 << 20;
 
 /// A peer that vanished is detected after the sum of these.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// How to connect.
 #[derive(Clone, Debug)]

@@ -14,9 +14,10 @@ use crate::config::Listen;
 use kprobed_control::error::{Error, Reason};
 
 /// Keep-alive finds peers that have vanished: a stream to such a peer would otherwise hold its
-/// queue without end.
+/// queue without end. The time for the answer is as gRPC has it: a daemon that was held up itself, as in a guest that
+/// was paused, finds it over before it reads the answer.
 const KEEP_ALIVE_INTERVAL: Duration = Duration::from_secs(20);
-const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(10);
+const KEEP_ALIVE_TIMEOUT: Duration = Duration::from_secs(20);
 
 /// After so long a peer that does not answer is gone.
 pub const VANISHED_AFTER: Duration = KEEP_ALIVE_INTERVAL.saturating_add(KEEP_ALIVE_TIMEOUT);

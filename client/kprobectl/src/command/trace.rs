@@ -34,7 +34,7 @@ Every event that the probes recorded until then is printed or reported as lost: 
 daemon has subscribed the command, the command after `--` starts when all probes record, and the daemon reads the \
 last events before it deletes the probes. If it cannot read them, the summary has the reason and `at least` how many \
 events are lost. `kprobectl trace` never stops the command after `--`: if tracing ends first, it waits for that command. If `kprobectl trace` is killed, the daemon deletes the probes when it sees the end of the \
-connection; if the network fails, after 30 seconds.
+connection; if the network fails, after 40 seconds.
 
 Other clients see the probes in `kprobectl list`. `kprobectl add --lease 2h` defines probes that outlive \
 the command, for a limited time.
