@@ -1,6 +1,7 @@
 //! A simulated disk in memory: it knows which writes were synced, and fails on request.
 
 use std::collections::BTreeMap;
+use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
 use kprobed_fake::Life;
@@ -189,6 +190,15 @@ impl Disk {
     /// The calls to a file do not fail.
     pub(crate) fn spare(&self, name: Option<&'static str>) {
         self.lock().spared = name;
+    }
+
+    /// The same for disks whose files have the same.
+    pub(crate) fn digest(&self) -> u64 {
+        let mut hasher = DefaultHasher::new();
+        for (name, content) in &self.lock().files {
+            (name, &content.now).hash(&mut hasher);
+        }
+        hasher.finish()
     }
 
     /// What a file has now.

@@ -3,7 +3,7 @@
 //! An acknowledged change exists after the daemon was killed and after a power cut; a refused one
 //! does not; the next change works.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeSet, HashMap};
 use std::fmt::Write as _;
 
 use super::disk::{Cut, Disk, Plan, Trouble};
@@ -235,16 +235,25 @@ pub(super) async fn audited(store: &Store) -> usize {
 }
 
 /// What a start of the daemon finds on a disk, and how many changes the audit log has.
-async fn found_and_audited(disk: &Disk, cut: Cut) -> (String, usize) {
-    let disk = disk.after(cut);
-    let opened = open(&disk).await.unwrap();
-    let found = (picture(&opened.store).await, audited(&opened.store).await);
-    opened.store.close().await;
-    found
-}
+type Finding = (String, usize);
 
-async fn found(disk: &Disk, cut: Cut) -> String {
-    found_and_audited(disk, cut).await.0
+/// What was found on disks, by what is on them: many troubles leave the same.
+#[derive(Debug, Default)]
+struct Findings(HashMap<u64, Finding>);
+
+impl Findings {
+    async fn after(&mut self, disk: &Disk, cut: Cut) -> Finding {
+        let disk = disk.after(cut);
+        let digest = disk.digest();
+        if let Some(finding) = self.0.get(&digest) {
+            return finding.clone();
+        }
+        let opened = open(&disk).await.unwrap();
+        let finding = (picture(&opened.store).await, audited(&opened.store).await);
+        opened.store.close().await;
+        self.0.insert(digest, finding.clone());
+        finding
+    }
 }
 
 /// The change that follows: it is independent of any step.
@@ -262,40 +271,62 @@ struct Tally {
     in_doubt: BTreeSet<String>,
 }
 
-/// Runs one step with the trouble at its first call, its second, and so on, until it meets none.
-async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
-    let (disk, known) = baseline().await;
-    let (before, audited_before) = found_and_audited(&disk, Cut::Nothing).await;
-    let (mut after, mut both, mut audited_after) = (String::new(), String::new(), 0);
-    {
-        let disk = disk.after(Cut::Nothing);
-        let opened = open(&disk).await.unwrap();
-        take(step, &opened.store, &known).await.unwrap();
-        after.push_str(&picture(&opened.store).await);
-        audited_after += audited(&opened.store).await;
+/// What is found without a trouble: before a step, after it, and after the change that follows.
+struct Scene<'a> {
+    step: Step,
+    disk: &'a Arc<Disk>,
+    known: &'a Known,
+    before: Finding,
+    after: Finding,
+    /// What disarms a probe and is begun goes on, or is taken back by a start.
+    begun: Finding,
+    /// After the change that follows, with the step and without it.
+    both: String,
+    unchanged: String,
+}
+
+impl<'a> Scene<'a> {
+    async fn new(step: Step, disk: &'a Arc<Disk>, known: &'a Known, findings: &mut Findings) -> Self {
+        let before = findings.after(disk, Cut::Nothing).await;
+        let opened = open(&disk.after(Cut::Nothing)).await.unwrap();
+        take(step, &opened.store, known).await.unwrap();
+        let after = (picture(&opened.store).await, audited(&opened.store).await);
         next(&opened.store).await.unwrap();
-        both.push_str(&picture(&opened.store).await);
-    }
-    // What disarms a probe and is begun goes on, or is taken back by a start.
-    let begun = {
-        let disk = disk.after(Cut::Nothing);
-        let opened = open(&disk).await.unwrap();
+        let both = picture(&opened.store).await;
+        let opened = open(&disk.after(Cut::Nothing)).await.unwrap();
         opened.store.begin(&mut [&mut edit(Some(&known.settled), None, None)]).await.unwrap();
-        (picture(&opened.store).await, audited(&opened.store).await)
-    };
-    let unchanged = {
-        let disk = disk.after(Cut::Nothing);
-        let opened = open(&disk).await.unwrap();
+        let begun = (picture(&opened.store).await, audited(&opened.store).await);
+        let opened = open(&disk.after(Cut::Nothing)).await.unwrap();
         next(&opened.store).await.unwrap();
-        picture(&opened.store).await
-    };
+        let unchanged = picture(&opened.store).await;
+        Self { step, disk, known, before, after, begun, both, unchanged }
+    }
+}
+
+/// Runs each step with each trouble.
+async fn meet_all(calls: u64) -> Tally {
+    let (mut tally, mut findings) = (Tally::default(), Findings::default());
+    let (disk, known) = baseline().await;
+    for step in STEPS {
+        let scene = Scene::new(step, &disk, &known, &mut findings).await;
+        for trouble in Trouble::ALL {
+            meet(&scene, trouble, calls, &mut findings, &mut tally).await;
+        }
+    }
+    tally
+}
+
+/// Runs one step with the trouble at its first call, its second, and so on, until it meets none.
+async fn meet(scene: &Scene<'_>, trouble: Trouble, calls: u64, findings: &mut Findings, tally: &mut Tally) {
+    let Scene { step, disk, known, before, after, begun, both, unchanged } = scene;
+    let step = *step;
     for first in 0.. {
         let what = format!("{step:?}, {trouble:?} at call {first}, {calls} calls");
         let disk = disk.after(Cut::Nothing);
         let opened = open(&disk).await.unwrap();
         let store = &opened.store;
         disk.fail(Some(Plan { trouble, first, calls }));
-        let outcome = take(step, store, &known).await;
+        let outcome = take(step, store, known).await;
         let failed = disk.failed();
         tally.runs += 1;
         let in_doubt = matches!(&outcome, Err(StoreError::Database(error)) if error.in_doubt)
@@ -304,21 +335,21 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
         if in_doubt && !step.is_owed() {
             tally.in_doubt.insert(format!("{trouble:?}"));
         }
-        let expected = if outcome.is_ok() { &after } else { &before };
+        // A change is in the log exactly if it is in the database.
+        let (expected, audited) = if outcome.is_ok() { after } else { before };
         for cut in [Cut::Nothing, Cut::Everything, Cut::Some(0x9e37_79b9_7f4a_7c15 ^ (first << 7))] {
-            let (found, entries) = found_and_audited(&disk, cut).await;
-            // A change is in the log exactly if it is in the database.
-            let audited = if outcome.is_ok() { audited_after } else { audited_before };
-            if step == Step::Disarm && outcome.is_err() && (&found, entries) == (&begun.0, begun.1) {
+            let finding = findings.after(&disk, cut).await;
+            if step == Step::Disarm && outcome.is_err() && finding == *begun {
                 continue;
             }
+            let (found, entries) = finding;
             assert!(
-                entries == audited || in_doubt,
+                entries == *audited || in_doubt,
                 "{what}: {outcome:?}, and after {cut:?} {entries} entries"
             );
             // After a failed sync it is not known whether the disk has the change: the error says
             // so.
-            let fits = found == *expected || (in_doubt && (found == before || found == after));
+            let fits = found == *expected || (in_doubt && (found == before.0 || found == after.0));
             assert!(fits, "{what}: {outcome:?}, and after {cut:?}:\n{found}\nexpected:\n{expected}");
         }
         // There is room again. What is owed is written with the next change.
@@ -326,12 +357,12 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
         next(store).await.unwrap_or_else(|error| panic!("{what}: the next change fails: {error}"));
         // To disarm a probe is taken on in any case: the refusal says that a crash forgets it.
         let is_taken_on = step == Step::Disarm && outcome.as_ref().is_err_and(StoreError::is_of_the_disk);
-        let expected = if outcome.is_ok() || is_taken_on { &both } else { &unchanged };
+        let expected = if outcome.is_ok() || is_taken_on { both } else { unchanged };
         let now = picture(store).await;
         for (when, found) in [
             ("then", now),
-            ("cut", found(&disk, Cut::Everything).await),
-            ("killed", found(&disk, Cut::Nothing).await),
+            ("cut", findings.after(&disk, Cut::Everything).await.0),
+            ("killed", findings.after(&disk, Cut::Nothing).await.0),
         ] {
             // A change in doubt is undone; if the kernel does not depend on it, it may stay.
             let may_stay = matches!(
@@ -346,7 +377,7 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
                     | Step::ForgetOld
             );
             let fits = found == *expected
-                || (in_doubt && (found == unchanged || ((may_stay || step.is_owed()) && found == both)));
+                || (in_doubt && (found == *unchanged || ((may_stay || step.is_owed()) && found == *both)));
             assert!(fits, "{what}, {when}: {outcome:?}\n{found}\nexpected:\n{expected}");
         }
         store.close().await;
@@ -360,12 +391,7 @@ async fn meet(step: Step, trouble: Trouble, calls: u64, tally: &mut Tally) {
 #[tokio::test]
 async fn one_failing_call_loses_nothing_and_keeps_nothing() {
     simulated::stay_on_one_cpu();
-    let mut tally = Tally::default();
-    for step in STEPS {
-        for trouble in Trouble::ALL {
-            meet(step, trouble, 1, &mut tally).await;
-        }
-    }
+    let tally = meet_all(1).await;
     // A disk that fails once can tell afterwards what it has.
     assert!(tally.in_doubt.is_empty(), "{tally:?}");
     assert!(tally.runs > 500 && tally.refused > 100, "{tally:?}");
@@ -374,12 +400,7 @@ async fn one_failing_call_loses_nothing_and_keeps_nothing() {
 #[tokio::test]
 async fn a_disk_that_goes_on_failing_loses_nothing_and_says_what_is_in_doubt() {
     simulated::stay_on_one_cpu();
-    let mut tally = Tally::default();
-    for step in STEPS {
-        for trouble in Trouble::ALL {
-            meet(step, trouble, u64::MAX, &mut tally).await;
-        }
-    }
+    let tally = meet_all(u64::MAX).await;
     assert!(tally.runs > 300 && tally.refused > 100, "{tally:?}");
     // Only if the disk reports the error after all was written, and then fails to overwrite it.
     assert!(tally.in_doubt.contains("Sync"), "{tally:?}");
@@ -392,8 +413,8 @@ async fn a_disk_that_goes_on_failing_loses_nothing_and_says_what_is_in_doubt() {
 #[tokio::test]
 async fn opening_on_a_failing_disk_loses_nothing() {
     simulated::stay_on_one_cpu();
-    let (disk, _) = baseline().await;
-    let whole = found(&disk, Cut::Nothing).await;
+    let ((disk, _), mut findings) = (baseline().await, Findings::default());
+    let whole = findings.after(&disk, Cut::Nothing).await.0;
     // With a log that must still be read, as after a crash.
     let crashed = {
         let disk = disk.after(Cut::Nothing);
@@ -401,7 +422,7 @@ async fn opening_on_a_failing_disk_loses_nothing() {
         next(&opened.store).await.unwrap();
         disk.after(Cut::Nothing)
     };
-    let replayed = found(&crashed, Cut::Nothing).await;
+    let replayed = findings.after(&crashed, Cut::Nothing).await.0;
     let mut refused = 0;
     for (disk, expected) in [(&disk, &whole), (&crashed, &replayed)] {
         for trouble in Trouble::ALL {
@@ -416,7 +437,8 @@ async fn opening_on_a_failing_disk_loses_nothing() {
                 let failed = disk.failed();
                 disk.fail(None);
                 for cut in [Cut::Nothing, Cut::Everything, Cut::Some(0x5555_5555_5555_5555 ^ first)] {
-                    assert_eq!(found(&disk, cut).await, *expected, "{trouble:?} at {first}, {cut:?}");
+                    let (found, _) = findings.after(&disk, cut).await;
+                    assert_eq!(found, *expected, "{trouble:?} at {first}, {cut:?}");
                 }
                 if failed == 0 {
                     break;
