@@ -10,6 +10,7 @@ use kprobed_client::api::{
 };
 use kprobed_document::json::json;
 use serde_json::Value;
+use tonic::Code;
 
 use super::connection::connect;
 use super::definitions::checked;
@@ -84,7 +85,9 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         Ok(answer) => answer,
         Err(error) => {
             let name = &arguments.function;
-            let is_probe = path_is_empty && client.get_probe(name).await.is_ok();
+            // Without an answer there is none to the next question either.
+            let is_unknown = path_is_empty && error.rpc().is_some_and(|rpc| rpc.code == Code::NotFound);
+            let is_probe = is_unknown && client.get_probe(name).await.is_ok();
             let hint = is_probe.then(|| format!("`kprobectl get {name}` shows the probe of that name"));
             return Err(Failure::from(error).with_hint(hint));
         }

@@ -19,16 +19,21 @@ const LISTED_MAX: usize = 4;
 
 /// The hint for a symbol that does not exist, in a module or anywhere.
 pub fn suggestion(name: &str, module: Option<&str>, facts: &KernelFacts) -> String {
+    known_otherwise(name, module, facts).unwrap_or_else(|| similar_place(name, module, facts))
+}
+
+/// The hint for a name by which a function was or is known: it was renamed, is a system call, or the compiler has made
+/// another one of it.
+pub(super) fn known_otherwise(name: &str, module: Option<&str>, facts: &KernelFacts) -> Option<String> {
+    let today = renamed(name, facts).and_then(|candidate| place(candidate, module, facts));
+    let today = today.map(|today| format!("its current name is `{today}`"));
+    let call = || system_call(name, facts).filter(|_| module.is_none());
+    today.or_else(call).or_else(|| changed_by_compiler(name, module, facts))
+}
+
+/// The hint for a mistyped name.
+fn similar_place(name: &str, module: Option<&str>, facts: &KernelFacts) -> String {
     let here = |candidate: &str| place(candidate, module, facts);
-    if let Some(today) = renamed(name, facts).and_then(here) {
-        return format!("its current name is `{today}`");
-    }
-    if let Some(hint) = system_call(name, facts).filter(|_| module.is_none()) {
-        return hint;
-    }
-    if let Some(hint) = changed_by_compiler(name, module, facts) {
-        return hint;
-    }
     let event = module.is_none().then(|| similar_event(name, facts)).flatten();
     match (facts.symbols.similar_code_names(name).into_iter().find_map(here), event) {
         (Some(function), Some(event)) => format!("did you mean `{function}`, or the event `{event}`?"),

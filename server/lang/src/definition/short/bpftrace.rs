@@ -415,16 +415,20 @@ impl<'n> Place<'n> {
                     open.push(true);
                     rest = &rest[1..];
                 }
-                (")", _) if open.pop() == Some(true) => {}
+                ("(", _) => {
+                    open.push(false);
+                    renamed.push('(');
+                }
+                (")", _) => {
+                    let goes = open.pop().unwrap_or_default();
+                    if !goes {
+                        renamed.push(')');
+                    }
+                }
                 ("pid", _) => renamed.push_str("tgid"),
                 ("tid", _) => renamed.push_str("common_pid"),
                 (_, Some(known)) => renamed.push_str(&known.name),
-                _ => {
-                    if word == "(" {
-                        open.push(false);
-                    }
-                    renamed.push_str(word);
-                }
+                _ => renamed.push_str(word),
             }
         }
         renamed

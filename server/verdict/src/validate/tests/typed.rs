@@ -166,6 +166,7 @@ fn vmlinux() -> BtfWriter {
     let registers = w.modifier(10, "", registers);
     let registers = w.pointer(registers);
     w.function("__x64_sys_close", u64, &[("regs", registers)]);
+    w.structure("close", 4, &[("fd", u32, 0, 0)]);
     w
 }
 
@@ -526,6 +527,10 @@ fn functions_are_described() {
     for (name, expected) in [
         ("vfs_opne", "did you mean `vfs_open`?"),
         ("task_struct", "`struct task_struct` is a type: give a function, and a parameter that leads to one"),
+        (
+            "close",
+            "it is a system call: write `__x64_sys_close`, or record the event `syscalls/sys_enter_close`",
+        ),
     ] {
         let Err(DescribeError::Function(problem)) = describe_function(name, None, &kernel.facts) else {
             panic!()

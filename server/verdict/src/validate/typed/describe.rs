@@ -63,7 +63,9 @@ fn find(name: &str, module: Option<&str>, facts: &KernelFacts) -> Result<Functio
         DescribeError::Function(if exists {
             problem
         } else {
-            let hint = type_named(name, facts).unwrap_or_else(|| spelling::suggestion(name, module, facts));
+            let hint = spelling::known_otherwise(name, module, facts)
+                .or_else(|| type_named(name, facts))
+                .unwrap_or_else(|| spelling::suggestion(name, module, facts));
             Diagnostic::error(Code::NoBtfEntry, at, format!("the kernel has no function `{name}`"))
                 .with_hint(hint)
         })
