@@ -11,18 +11,20 @@ use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
-        a_million_events_are_accounted_for_in_a_small_buffer,
         hits_while_a_probe_is_disabled_are_told_apart,
-        what_the_buffers_do_not_take_is_counted,
     }
     Daemon {
         deleting_a_probe_keeps_the_events_of_others,
-        a_million_events_arrive_through_a_large_buffer,
         a_slow_subscriber_costs_only_itself,
         a_profile_leaves_the_daemons_own_hits_out,
         the_daemon_does_not_record_itself,
         hits_by_the_daemon_have_their_own_term,
         idle_readers_sleep,
+        a_million_events_are_accounted_for_in_a_small_buffer,
+        what_the_buffers_do_not_take_is_counted,
+    }
+    Seldom {
+        a_million_events_arrive_through_a_large_buffer,
     }
 };
 

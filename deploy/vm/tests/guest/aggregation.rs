@@ -23,11 +23,9 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
         stacks_begin_at_the_probe,
-        what_was_not_read_is_counted_apart,
     }
     Daemon {
         a_counted_probe_stays,
-        a_killed_daemon_leaves_nothing,
         an_aggregation_ends_with_its_event_and_says_why,
         commands_show_what_was_counted,
         counts_are_exact,
@@ -35,9 +33,11 @@ pub(crate) const TESTS: &[Test] = tests! {
         keys_are_shown_as_people_write_them,
         latencies_of_known_sleeps,
         own_threads_are_left_out_and_counted,
+        what_was_not_read_is_counted_apart,
     }
     Seldom {
         functions_are_counted_without_a_probe,
+        a_killed_daemon_leaves_nothing,
     }
 };
 

@@ -31,8 +31,10 @@ pub(crate) const TESTS: &[Test] = tests! {
         rows_say_what_columns_say,
         contexts_are_told_where_they_are_known,
         health_and_reflection_answer,
-        tls_wants_certificates_from_both_sides,
         functions_of_modules_are_probed,
+    }
+    Seldom {
+        tls_wants_certificates_from_both_sides,
     }
 };
 

@@ -12,12 +12,12 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         times_that_are_printed_are_read,
-        task_names_are_meant_whatever_a_probe_records,
         what_is_unknown_is_refused_with_what_is_known,
         a_command_that_ends_at_once_has_its_events,
     }
     Seldom {
         a_trace_records_what_it_shows,
+        task_names_are_meant_whatever_a_probe_records,
     }
 };
 

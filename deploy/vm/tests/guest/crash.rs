@@ -2,7 +2,7 @@
 //! refuses, the disk fails, or the disk is full from then on. An acknowledged change is there
 //! afterwards; any other change is there as a whole or not at all.
 //!
-//! In CI a third of the kinds of change meets one fault each, on one kernel: kinds, faults, steps and
+//! In CI a fifth of the kinds of change meets one fault each, on one kernel: kinds, faults, steps and
 //! the kernel are drawn anew for each commit, and kernels that are tested together take different
 //! kinds. What a draw finds is mended, or is in [`KNOWN`] until it is. With `--effort full` every step
 //! meets all four; `KPROBED_VM_CRASH=delete,stop` does that for the named kinds only, and
@@ -183,16 +183,16 @@ fn prepared(fixture: &Fixture, disk: &str) -> Result<DaemonGuest> {
     Ok(guest)
 }
 
-/// A third of the kinds, and a fault for each.
-fn third(fixture: &Fixture, random: &mut Random) -> Vec<Choice> {
+/// A fifth of the kinds, and a fault for each.
+fn fifth(fixture: &Fixture, random: &mut Random) -> Vec<Choice> {
     let mut kinds: Vec<_> = CHANGE_KINDS.iter().collect();
     for left in (1..kinds.len()).rev() {
         kinds.swap(left, random.below(left + 1));
     }
     let mut choices: Vec<Choice> =
         kinds.into_iter().map(|kind| (kind, vec![*random.pick(&FAULT_KINDS)])).collect();
-    let count = choices.len() / 3;
-    // The same draw gives another kernel the next third.
+    let count = choices.len() / 5;
+    // The same draw gives another kernel the next fifth.
     choices.rotate_left(if fixture.is_older_than(6, 12) { count } else { 0 });
     choices.truncate(count);
     choices
@@ -312,7 +312,7 @@ fn nothing_acknowledged_is_lost(fixture: &Fixture) -> Result<()> {
     let mut random = Random::of_theme("crash");
     let choices = match &chosen {
         None if is_whole => CHANGE_KINDS.iter().map(|plan| (plan, FAULT_KINDS.to_vec())).collect(),
-        None => third(fixture, &mut random),
+        None => fifth(fixture, &mut random),
         Some(names) => named(names)?,
     };
     let guest = prepared(fixture, "crash")?;

@@ -12,6 +12,8 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         documents_make_probes_and_change_nothing_twice,
+    }
+    Seldom {
         a_directory_says_what_there_is,
         files_take_back_what_a_lost_database_left,
     }

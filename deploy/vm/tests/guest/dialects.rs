@@ -14,10 +14,10 @@ pub(crate) const TESTS: &[Test] = tests! {
         the_words_of_2009_read_arguments,
         prototypes_read_arguments,
         what_people_mistype_is_explained,
-        a_short_form_is_kept_as_its_line,
     }
     Daemon {
         what_people_type_is_traced,
+        a_short_form_is_kept_as_its_line,
     }
 };
 

@@ -16,11 +16,9 @@ use crate::effort::is_full;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
-        what_is_taken_is_shown,
-    }
     Seldom {
         a_forecast_is_what_is_measured,
+        what_is_taken_is_shown,
     }
 };
 

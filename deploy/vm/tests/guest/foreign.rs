@@ -19,11 +19,11 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         a_foreign_event_is_adopted_as_it_is,
-        what_was_lost_with_the_database_is_adopted,
         foreign_events_are_listed_and_left_alone,
     }
     Seldom {
         an_adopted_event_survives,
+        what_was_lost_with_the_database_is_adopted,
     }
 };
 

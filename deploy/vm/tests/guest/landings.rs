@@ -25,14 +25,12 @@ use crate::kernel_module::{Build, Function};
 use crate::triggers::{config, wait_for_note};
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Kernel {
-        no_jump_covers_what_other_code_enters,
-    }
     Daemon {
-        what_an_earlier_daemon_accepted_is_held_back,
+        no_jump_covers_what_other_code_enters,
     }
     Seldom {
         a_place_in_a_module_is_judged_when_that_is_loaded,
+        what_an_earlier_daemon_accepted_is_held_back,
     }
 };
 

@@ -19,15 +19,15 @@ pub(crate) const TESTS: &[Test] = tests! {
         trace_shows_every_event_and_leaves_nothing,
         a_trace_that_is_refused_defines_nothing,
         a_killed_trace_leaves_nothing,
-        what_is_held_goes_with_its_holder,
-        a_lease_ends_and_can_be_renewed,
         a_lease_ends_though_others_hold_on_to_the_probe,
-        a_lease_ends_on_a_full_disk,
     }
     Seldom {
         leases_end_while_no_daemon_runs,
         a_hold_does_not_survive_the_daemon,
         the_wall_clock_does_not_matter,
+        a_lease_ends_on_a_full_disk,
+        a_lease_ends_and_can_be_renewed,
+        what_is_held_goes_with_its_holder,
     }
 };
 

@@ -16,6 +16,8 @@ use crate::triggers::{config, wait_for_note};
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         values_are_those_of_the_variables,
+    }
+    Seldom {
         a_probe_goes_to_its_line_after_an_update,
     }
 };

@@ -125,9 +125,9 @@ type Test = (&'static str, About, fn(&Fixture) -> Result<()>);
 enum About {
     /// What a kernel does, or what the daemon says of it: it runs on each kernel.
     Kernel,
-    /// The daemon's own matters, such as clients, files and receivers, that need some kernel below; or
-    /// cases that each commit draws anew. With little effort it runs on one of the kernels; which one,
-    /// the commit decides.
+    /// The daemon's own matters, such as clients, files and receivers, that need some kernel below;
+    /// cases that each commit draws anew; or what takes many seconds, and what two kernels seldom do
+    /// otherwise. With little effort it runs on one of the kernels; which one, the commit decides.
     Daemon,
     /// As one about the daemon, and so slow, and so seldom the only one that fails, that with little
     /// effort one commit of [`schedule::SELDOM`] has it.

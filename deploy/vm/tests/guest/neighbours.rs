@@ -13,13 +13,11 @@ use crate::daemon::{DaemonGuest, TRACEFS, config_looking_every, refused};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Kernel {
+    Daemon {
+        what_others_made_is_left_alone,
         armed_is_what_the_kernel_does,
         what_is_taken_away_is_told,
         what_was_changed_for_a_moment_is_told_and_undone,
-    }
-    Daemon {
-        what_others_made_is_left_alone,
     }
     Seldom {
         others_outlive_a_stop_and_a_start,

@@ -13,11 +13,9 @@ use crate::Test;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Kernel {
-        the_units_capabilities_are_enough,
-    }
     Daemon {
         the_example_configuration_is_taken,
+        the_units_capabilities_are_enough,
     }
 };
 

@@ -7,7 +7,7 @@ use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Kernel {
+    Daemon {
         a_file_has_its_whole_path,
     }
 };

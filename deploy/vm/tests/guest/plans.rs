@@ -18,7 +18,7 @@ use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
+    Seldom {
         what_is_planned_is_done,
     }
 };

@@ -13,11 +13,9 @@ use crate::daemon::{DaemonGuest, config};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
-        a_damaged_database_is_set_aside,
-    }
     Seldom {
         hits_are_exact_across_a_kill_and_a_boot,
+        a_damaged_database_is_set_aside,
     }
 };
 

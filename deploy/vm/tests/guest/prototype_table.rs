@@ -13,7 +13,7 @@ use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Kernel {
+    Daemon {
         the_kernel_takes_every_row_of_the_table,
     }
 };

@@ -12,6 +12,8 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         what_others_do_is_repaired,
+    }
+    Seldom {
         a_neighbour_who_insists_is_left_alone,
     }
 };

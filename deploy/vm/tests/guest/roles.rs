@@ -22,14 +22,16 @@ pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         a_role_allows_what_its_rules_say,
         a_role_sees_what_its_rules_show,
-        a_role_limits_what_its_principals_hold,
         a_reload_puts_other_roles_in_force,
         a_stream_has_what_its_subscriber_may_observe,
         addresses_are_hidden_from_those_who_were_not_given_them,
+        a_repeat_is_its_makers,
+    }
+    Seldom {
+        a_role_limits_what_its_principals_hold,
+        counts_belong_to_those_who_make_them,
         an_alias_is_the_same_function,
         a_place_that_is_not_known_meets_every_rule_that_forbids,
-        counts_belong_to_those_who_make_them,
-        a_repeat_is_its_makers,
     }
 };
 

@@ -17,14 +17,14 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         a_roll_out_is_made_repeated_and_undone,
-        a_roll_out_marks_what_it_makes,
         gates_are_about_this_kernel,
-        a_daemon_that_is_started_anew_lets_it_wait,
         a_check_says_what_is_recorded,
     }
     Seldom {
         a_probe_that_it_pushes_out_stops_it,
         a_probe_that_costs_too_much_stops_it,
+        a_roll_out_marks_what_it_makes,
+        a_daemon_that_is_started_anew_lets_it_wait,
     }
 };
 

@@ -13,11 +13,9 @@ use crate::daemon::{DaemonGuest, config};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Kernel {
-        every_thread_is_restricted_and_the_daemon_works,
-    }
     Daemon {
         without_a_sandbox_the_doctor_says_so,
+        every_thread_is_restricted_and_the_daemon_works,
     }
 };
 

@@ -50,8 +50,8 @@ pub(crate) fn kernel_of(test: &str, kernels: usize) -> usize {
 }
 
 /// Of so many commits one has a test that runs seldom, or rarely.
-pub(crate) const SELDOM: u64 = 4;
-pub(crate) const RARELY: u64 = 16;
+pub(crate) const SELDOM: u64 = 8;
+pub(crate) const RARELY: u64 = 32;
 
 /// Which tests of one kind a commit has, asked of one after the other: every `of`th, and the next commit others.
 #[derive(Debug)]

@@ -18,13 +18,13 @@ pub(crate) const TESTS: &[Test] = tests! {
         probes_survive_the_death_of_the_daemon,
         requests_are_safe_to_repeat,
         a_probe_that_can_not_come_back_says_why,
-        labels_survive_the_death_of_the_daemon,
-        an_instance_has_one_daemon,
-        a_clean_stop_leaves_tracefs_as_it_was,
-        a_kept_probe_goes_on_recording,
     }
     Seldom {
         probes_survive_a_power_cut,
+        a_clean_stop_leaves_tracefs_as_it_was,
+        an_instance_has_one_daemon,
+        a_kept_probe_goes_on_recording,
+        labels_survive_the_death_of_the_daemon,
     }
 };
 

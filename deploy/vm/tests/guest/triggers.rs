@@ -14,16 +14,14 @@ use crate::fixture::Fixture;
 use crate::kernel_module::Build;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Kernel {
-        writes_of_others_are_noticed,
-    }
     Daemon {
         a_client_asks_for_a_look,
-        our_own_writes_cause_no_look,
         switches_of_the_host_are_noticed,
+        writes_of_others_are_noticed,
     }
     Seldom {
         modules_that_come_and_go_are_noticed,
+        our_own_writes_cause_no_look,
     }
 };
 

@@ -16,6 +16,8 @@ pub(crate) const TESTS: &[Test] = tests! {
         stack_registers_and_immediates,
         names_and_members_from_btf,
         event_times_are_wall_clock_times,
+    }
+    Daemon {
         filters_compare_with_what_is_shown,
     }
     Seldom {

@@ -20,8 +20,10 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
         every_offset_of_random_functions,
-        offsets_around_armed_probes,
         names_of_modules,
+    }
+    Daemon {
+        offsets_around_armed_probes,
     }
 };
 

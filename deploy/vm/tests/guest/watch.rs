@@ -9,7 +9,7 @@ use crate::daemon::{DaemonGuest, config_looking_every};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
+    Seldom {
         what_becomes_of_probes_is_told,
     }
 };
