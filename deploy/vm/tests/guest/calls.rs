@@ -15,6 +15,8 @@ pub(crate) const TESTS: &[Test] = tests! {
         failed_opens_have_their_paths,
         calls_within_calls_have_both_ends,
         many_sleepers_are_told_apart,
+    }
+    Daemon {
         a_slow_reader_gets_whole_calls_and_named_parts,
     }
 };

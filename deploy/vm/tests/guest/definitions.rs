@@ -23,6 +23,8 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
         lines_that_once_differed_get_the_kernels_answer,
+    }
+    Daemon {
         generated_lines_get_the_kernels_answer,
     }
 };

@@ -18,14 +18,14 @@ use crate::fixture::{Fixture, programs};
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
-        buffers_can_be_resized_under_load,
         sub_buffers_can_change_their_size,
         recording_can_be_switched_off_and_on,
         an_instance_in_use_can_not_be_removed,
-        one_event_arrives_at_once,
     }
     Daemon {
         an_instance_that_is_emptied_goes_on,
+        one_event_arrives_at_once,
+        buffers_can_be_resized_under_load,
     }
     Seldom {
         cpus_come_and_go,

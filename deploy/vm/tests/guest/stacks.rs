@@ -10,12 +10,12 @@ use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
-        every_stack_is_that_of_its_event,
         a_stack_that_cannot_be_followed_is_refused,
     }
     Daemon {
         an_event_has_its_callers,
         stacks_end_with_a_daemon_that_is_killed,
+        every_stack_is_that_of_its_event,
     }
 };
 

@@ -36,7 +36,7 @@ pub(crate) const TESTS: &[Test] = tests! {
 
 /// Filters that are drawn for each kernel, beside those that are written down.
 fn drawn() -> usize {
-    effort::pick(24, 200)
+    effort::pick(16, 200)
 }
 
 fn filters_select_what_the_kernel_selects(fixture: &Fixture) -> Result<()> {

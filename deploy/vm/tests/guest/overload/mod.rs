@@ -33,7 +33,7 @@ use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
+    Seldom {
         the_ledger_closes_under_everything,
     }
 };
