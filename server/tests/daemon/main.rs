@@ -8,6 +8,8 @@ mod attacks;
 #[cfg(test)]
 mod checks;
 #[cfg(test)]
+mod commands;
+#[cfg(test)]
 mod fuzz;
 #[cfg(test)]
 mod places;

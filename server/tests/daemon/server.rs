@@ -73,7 +73,7 @@ pub(crate) struct Server {
     authority: String,
     _tasks: Tasks,
     _world: World,
-    _kernel: FakeKernel,
+    kernel: FakeKernel,
     directory: tempfile::TempDir,
 }
 
@@ -163,9 +163,14 @@ impl Server {
             authority,
             _tasks: tasks,
             _world: world,
-            _kernel: kernel,
+            kernel,
             directory,
         }
+    }
+
+    /// Another program on its host.
+    pub(crate) fn neighbour(&self) -> FakeKernel {
+        self.kernel.neighbour()
     }
 
     pub(crate) fn socket(&self) -> PathBuf {
@@ -260,6 +265,10 @@ pub(crate) async fn routes(daemon: Daemon<'_>) -> Routes {
         clock: TRACE_CLOCK,
     };
     let (made, claim) = Instance::open_or_create(&tracefs, &instance_options).unwrap();
+    for thread in ["self/task/1", "1"] {
+        fs::create_dir_all(paths.procfs.join(thread)).unwrap();
+    }
+    made.exclude_this_process(&paths.procfs).unwrap();
     let instance = Arc::new(CurrentInstance::new(made.clone()));
     let (procfs, sysfs) = (paths.procfs.clone(), paths.sysfs.clone());
     let (holds, costs) = (Arc::<Holds>::default(), Arc::<Costs>::default());

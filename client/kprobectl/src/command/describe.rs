@@ -75,9 +75,6 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     if is_event || arguments.function.contains('/') {
         return event(&arguments.function, &meant, output);
     }
-    if let [line] = meant.lines.as_slice() {
-        output.remark(&format!("a probe of `{}` is `{line}`", arguments.function));
-    }
     let (module, function) = function(&arguments.function, &meant);
     let path = arguments.path.unwrap_or_default();
     let path_is_empty = path.is_empty();
@@ -92,6 +89,9 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             return Err(Failure::from(error).with_hint(hint));
         }
     };
+    if let [line] = meant.lines.as_slice() {
+        output.remark(&format!("a probe of `{}` is `{line}`", arguments.function));
+    }
     types(&answer, output)?;
     Ok(Exit::Success)
 }

@@ -7,8 +7,6 @@ mod audit;
 mod by_source;
 #[cfg(test)]
 mod calls;
-mod checking;
-mod code;
 #[cfg(test)]
 mod command;
 #[cfg(test)]
@@ -18,16 +16,12 @@ mod costs;
 #[cfg(test)]
 mod counting;
 #[cfg(test)]
-mod documents;
-#[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "a daemon of canned answers makes statuses of its own")]
 mod fake;
 #[cfg(test)]
 mod fleet;
 #[cfg(test)]
 mod help;
-#[cfg(test)]
-mod labels;
 #[cfg(test)]
 mod library;
 #[cfg(test)]
@@ -40,8 +34,6 @@ mod probes;
 #[cfg(test)]
 mod rates;
 mod reach;
-#[cfg(test)]
-mod reconciling;
 #[cfg(test)]
 mod rollout;
 #[cfg(test)]

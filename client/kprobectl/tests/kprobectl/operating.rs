@@ -78,13 +78,12 @@ fn a_bundle_has_every_answer_or_why_it_is_missing() {
     assert_eq!(files["kprobed-debug/ledger.json"]["exporters"][0]["name"], "jsonl");
     assert!(!files["kprobed-debug/probes.json"].as_array().unwrap().is_empty());
     assert_eq!(files["kprobed-debug/audit.json"].as_array().unwrap().len(), 4);
-    // The fake has no service for it.
-    assert!(
-        files["kprobed-debug/caller.json"]["missing"].is_string(),
-        "{:?}",
-        files["kprobed-debug/caller.json"]
-    );
-    assert!(said.contains("1 of 11 answers are missing"), "{said}");
+    // The fake has no services for these.
+    for file in ["caller.json", "foreign.json"] {
+        let file = &files[&format!("kprobed-debug/{file}")];
+        assert!(file["missing"].is_string(), "{file:?}");
+    }
+    assert!(said.contains("2 of 11 answers are missing"), "{said}");
     let again = fake.run(&["debug", "bundle", file.to_str().unwrap()]);
     assert!(again.starts_with("exit: 2") && again.contains("name another file"), "{again}");
 }

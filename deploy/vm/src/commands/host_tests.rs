@@ -30,8 +30,8 @@ const TIMED_OUT: i32 = 124;
 /// The package whose integration test boots guests.
 const GUESTS: &str = "kprobed-vm";
 
-/// The test that runs examples, which cargo may build after it.
-const OF_EXAMPLES: &str = "--test examples";
+/// Tests that run programs which cargo may build after them: examples, and `kprobectl`.
+const LAST: [&str; 2] = ["--test examples", "-p kprobed --test daemon"];
 
 /// A test program that cargo has built.
 #[derive(Debug, PartialEq, Eq)]
@@ -113,7 +113,7 @@ fn build(root: &Path, pass_on: &dyn Fn(TestProgram)) -> Result<()> {
     for message in BufReader::new(cargo.stdout.take().context("cargo has no output")?).lines() {
         if let Some(program) = test_program(&message.context("cargo's messages")?) {
             count += 1;
-            if program.selection.ends_with(OF_EXAMPLES) {
+            if LAST.iter().any(|last| program.selection.ends_with(last)) {
                 last.push(program);
             } else {
                 pass_on(program);

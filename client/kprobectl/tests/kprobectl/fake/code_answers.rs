@@ -60,39 +60,6 @@ pub(super) fn function(name: &str, place: &str) -> Function {
     }
 }
 
-/// A function whose second instruction cannot be probed. For a return probe, only its entry can.
-pub(super) fn disassembly(request: &DisassembleFunctionRequest) -> DisassembleFunctionResponse {
-    let entry_only = request.kind() == ProbeKind::Return;
-    let instruction = |offset, code: &[u8], text: &str, rule: &str| {
-        let rule = if entry_only && offset > 0 { "BAD_RETPROBE" } else { rule };
-        let arming = if offset == 0 { Arming::Ftrace } else { Arming::Breakpoint };
-        CodeInstruction {
-            offset,
-            code: code.to_vec(),
-            text: text.to_owned(),
-            boundary: true,
-            entry: offset == 0,
-            probeable: rule.is_empty(),
-            rule: rule.to_owned(),
-            refusal: if rule.is_empty() { String::new() } else { "this is why".to_owned() },
-            arming: if rule.is_empty() { arming } else { Arming::Unspecified }.into(),
-            probed: offset != 5,
-            probes: if offset == 0 { vec!["kprobes/read".to_owned()] } else { Vec::new() },
-        }
-    };
-    DisassembleFunctionResponse {
-        function: Some(function("vfs_read", "vfs_read")),
-        offset: if request.function.ends_with("+6") { 6 } else { 0 },
-        instructions: vec![
-            instruction(0, &[0x0f, 0x1f, 0x44, 0, 0], "nopl 0x0(%rax,%rax,1)", ""),
-            instruction(5, &[0x0f, 0x0b], "ud2", "BUG_TRAP"),
-            instruction(7, &[0xe8, 0, 0, 0, 0], "call rw_verify_area", ""),
-        ],
-        omitted_bytes: 0,
-        candidates: Vec::new(),
-    }
-}
-
 /// A probe of a line of the kernel in miniature that is held back: the line was another one.
 pub(super) const OF_LINE: &str = "kprobes/line";
 

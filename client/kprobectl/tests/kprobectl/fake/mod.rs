@@ -1,7 +1,7 @@
 //! Fake daemon with canned answers, on a unix socket in a directory of its own.
 //!
-//! It proves nothing about the real daemon: only what a client makes of its answers. The examples
-//! of the library are run against it too (`client/tests/examples.rs`).
+//! It proves nothing about the real daemon (`server/tests/daemon/commands` does): only what a client makes of answers.
+//! The examples of the library are run against it too (`client/tests/examples.rs`).
 
 mod aggregations;
 pub(crate) mod answers;
@@ -12,7 +12,6 @@ mod history;
 mod keeping;
 mod leases;
 mod probes;
-mod reconcile;
 mod scripted;
 mod services;
 
@@ -34,7 +33,6 @@ use kprobed_client::api::host_service_server::HostServiceServer;
 use kprobed_client::api::kernel_service_server::KernelServiceServer;
 use kprobed_client::api::lease_service_server::LeaseServiceServer;
 use kprobed_client::api::probe_service_server::ProbeServiceServer;
-use kprobed_client::api::reconcile_service_server::ReconcileServiceServer;
 use kprobed_client::api::{HostView, StreamEventsRequest};
 use kprobed_client::{Client, ConnectOptions, Target};
 use tempfile::TempDir;
@@ -138,8 +136,7 @@ impl Fake {
                 .add_service(KernelServiceServer::new(services.clone()))
                 .add_service(EventServiceServer::new(services.clone()))
                 .add_service(HostServiceServer::new(services.clone()))
-                .add_service(LeaseServiceServer::new(services.clone()))
-                .add_service(ReconcileServiceServer::new(services));
+                .add_service(LeaseServiceServer::new(services));
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             runtime.block_on(async {
                 let listener = UnixListener::from_std(listener).unwrap();

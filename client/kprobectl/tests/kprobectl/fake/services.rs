@@ -50,29 +50,14 @@ impl KernelService for Services {
 
     async fn disassemble_function(
         &self,
-        request: Request<DisassembleFunctionRequest>,
+        _: Request<DisassembleFunctionRequest>,
     ) -> Answer<DisassembleFunctionResponse> {
-        let request = request.into_inner();
-        match request.function.as_str() {
-            "absent" => Err(answers::refused(&request.function)),
-            "twin" => Ok(Response::new(DisassembleFunctionResponse {
-                candidates: vec![
-                    code_answers::function("twin", "_stext+128"),
-                    code_answers::function("twin", ""),
-                ],
-                ..Default::default()
-            })),
-            _ => Ok(Response::new(code_answers::disassembly(&request))),
-        }
+        Err(Status::unimplemented("code"))
     }
 
     /// Two pages of one function each.
     async fn list_functions(&self, request: Request<ListFunctionsRequest>) -> Answer<ListFunctionsResponse> {
         let request = request.into_inner();
-        if request.pattern == "vfs_raed" {
-            let suggestions = vec!["vfs_read".to_owned(), "vfs_readf".to_owned()];
-            return Ok(Response::new(ListFunctionsResponse { suggestions, ..Default::default() }));
-        }
         if request.pattern.contains("absent") {
             return Ok(Response::new(ListFunctionsResponse::default()));
         }
