@@ -30,8 +30,12 @@ const TIMED_OUT: i32 = 124;
 /// The package whose integration test boots guests.
 const GUESTS: &str = "kprobed-vm";
 
-/// Tests that run programs which cargo may build after them: examples, and `kprobectl`.
-const LAST: [&str; 2] = ["--test examples", "-p kprobed --test daemon"];
+/// The test that runs examples, which cargo may build after it.
+const OF_EXAMPLES: &str = "--test examples";
+
+/// The test that runs the command, which cargo may build after it, and the command.
+const OF_COMMAND: &str = "-p kprobed --test daemon";
+const COMMAND: &str = "kprobectl";
 
 /// A test program that cargo has built.
 #[derive(Debug, PartialEq, Eq)]
@@ -109,23 +113,33 @@ fn build(root: &Path, pass_on: &dyn Fn(TestProgram)) -> Result<()> {
         .stderr(Stdio::inherit())
         .spawn()
         .context("cargo test")?;
-    let (mut count, mut last) = (0, Vec::new());
+    let (mut count, mut waiting, mut has_command) = (0, Vec::new(), false);
     for message in BufReader::new(cargo.stdout.take().context("cargo has no output")?).lines() {
-        if let Some(program) = test_program(&message.context("cargo's messages")?) {
+        let message = message.context("cargo's messages")?;
+        has_command |= is_command(&message);
+        if let Some(program) = test_program(&message) {
             count += 1;
-            if LAST.iter().any(|last| program.selection.ends_with(last)) {
-                last.push(program);
-            } else {
-                pass_on(program);
-            }
+            waiting.push(program);
         }
+        let is_ready = |program: &mut TestProgram| match program.selection.as_str() {
+            OF_COMMAND => has_command,
+            selection => !selection.ends_with(OF_EXAMPLES),
+        };
+        waiting.extract_if(.., is_ready).for_each(pass_on);
     }
     let status = cargo.wait().context("cargo test")?;
     ensure!(status.success(), "the tests cannot be built ({status})");
     ensure!(count > 0, "cargo built no tests");
-    last.into_iter().for_each(pass_on);
+    waiting.into_iter().for_each(pass_on);
     progress::note(format_args!("{count} test programs were built in {:.1?}", begun.elapsed()));
     Ok(())
+}
+
+/// Whether a message of cargo's says that the command is built.
+fn is_command(message: &str) -> bool {
+    let message: Value = serde_json::from_str(message).unwrap_or_default();
+    let target = &message["target"];
+    message["profile"]["test"] == false && target["kind"][0] == "bin" && target["name"] == COMMAND
 }
 
 /// The test program that a message of cargo's is about, unless that is the one that boots guests.
@@ -259,6 +273,7 @@ mod tests {
             artifact("path+file:///source/server#kprobed@0.1.0", "lib", "kprobed", true),
             artifact("path+file:///source/server#kprobed@0.1.0", "bin", "kprobed", false),
             artifact("path+file:///source/client/kprobectl#0.1.0", "test", "kprobectl", true),
+            artifact("path+file:///source/client/kprobectl#0.1.0", "bin", "kprobectl", false),
             artifact("path+file:///source/deploy/vm#kprobed-vm@0.1.0", "test", "guest", true),
             json!({"reason": "build-finished", "success": true}),
         ];
@@ -267,6 +282,8 @@ mod tests {
         let selections: Vec<_> = found.iter().map(|program| program.selection.as_str()).collect();
         assert_eq!(selections, ["-p kprobed --lib", "-p kprobectl --test kprobectl"]);
         assert_eq!(found[0].directory, Path::new("/source/here"));
+        let commands = messages.iter().filter(|message| is_command(&message.to_string()));
+        assert_eq!(commands.count(), 1);
     }
 
     #[test]
