@@ -16,14 +16,12 @@ use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
-        a_declared_probe_is_armed_again_and_stays_declared,
-    }
     Seldom {
         a_thousand_probes_together_are_over_the_budget,
         only_a_person_arms_it_again,
         a_storm_is_disarmed_in_time,
         the_dearest_probes_of_a_host_go_first,
+        a_declared_probe_is_armed_again_and_stays_declared,
     }
 };
 

@@ -18,12 +18,12 @@ use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
-        deletions_lose_nothing_of_others,
         a_group_is_deleted_at_once,
     }
     Seldom {
         sub_buffers_have_the_configured_size,
         without_a_second_instance_the_loss_is_counted,
+        deletions_lose_nothing_of_others,
     }
 };
 

@@ -14,12 +14,10 @@ use crate::daemon::{DaemonGuest, config};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
-        figures_are_those_of_the_ledger,
-    }
     Seldom {
         lines_are_what_clients_see,
         a_stuck_side_costs_nobody_else,
+        figures_are_those_of_the_ledger,
     }
 };
 

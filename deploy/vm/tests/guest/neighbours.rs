@@ -16,11 +16,11 @@ pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         what_others_made_is_left_alone,
         armed_is_what_the_kernel_does,
-        what_is_taken_away_is_told,
-        what_was_changed_for_a_moment_is_told_and_undone,
     }
     Seldom {
         others_outlive_a_stop_and_a_start,
+        what_is_taken_away_is_told,
+        what_was_changed_for_a_moment_is_told_and_undone,
     }
 };
 

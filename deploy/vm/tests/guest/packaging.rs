@@ -15,6 +15,8 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         the_example_configuration_is_taken,
+    }
+    Seldom {
         the_units_capabilities_are_enough,
     }
 };

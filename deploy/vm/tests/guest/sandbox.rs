@@ -13,9 +13,9 @@ use crate::daemon::{DaemonGuest, config};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
-        without_a_sandbox_the_doctor_says_so,
+    Seldom {
         every_thread_is_restricted_and_the_daemon_works,
+        without_a_sandbox_the_doctor_says_so,
     }
 };
 

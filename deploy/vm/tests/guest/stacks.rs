@@ -14,8 +14,10 @@ pub(crate) const TESTS: &[Test] = tests! {
     }
     Daemon {
         an_event_has_its_callers,
-        stacks_end_with_a_daemon_that_is_killed,
         every_stack_is_that_of_its_event,
+    }
+    Seldom {
+        stacks_end_with_a_daemon_that_is_killed,
     }
 };
 
