@@ -32,7 +32,8 @@ const MAKE: &str = "mkdir -p /tmp/paths/a/b /tmp/paths/mnt /tmp/paths/1/2/3/4/5/
 /// The paths in a field of a probe's events of one program; empty where none could be read.
 fn paths(guest: &DaemonGuest, probe: &str, field: &str, comm: &str) -> Result<Vec<String>> {
     let filter = format!("comm == \"{comm}\"");
-    let text = guest.ctl(&format!("observe {probe} -q -o json --last 1000 --filter '{filter}'"))?;
+    // The history has the events of probes of other tests too, which may have had these names in the group of all.
+    let text = guest.ctl(&format!("observe paths/{probe} -q -o json --last 1000 --filter '{filter}'"))?;
     let events = text.lines().filter(|line| line.contains("\"fields\""));
     let path = |line: &str| -> Result<String> {
         let event: serde_json::Value = serde_json::from_str(line)?;
@@ -46,16 +47,16 @@ fn a_file_has_its_whole_path(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     guest.shell(MAKE)?;
     for definition in [
-        "p:reads vfs_read file:path count",
-        "p:opens vfs_open name=path:path",
-        "p:deleted vfs_unlink dentry:path",
+        "p:paths/reads vfs_read file:path count",
+        "p:paths/opens vfs_open name=path:path",
+        "p:paths/deleted vfs_unlink dentry:path",
     ] {
         guest.add(definition)?;
     }
     // The function has this name from 7.2 on.
     guest
-        .add("r:opened do_filp_open $retval:path")
-        .or_else(|_error| guest.add("r:opened do_file_open $retval:path"))?;
+        .add("r:paths/opened do_filp_open $retval:path")
+        .or_else(|_error| guest.add("r:paths/opened do_file_open $retval:path"))?;
     let commands = READ.iter().map(|(command, _)| format!("{command} > /dev/null\n"));
     let ran = guest.shell(
         &(commands.collect::<String>()
@@ -87,9 +88,10 @@ fn a_file_has_its_whole_path(fixture: &Fixture) -> Result<()> {
     ensure!(opened.iter().any(String::is_empty), "no fault in {opened:?}");
     let deep = read.iter().find(|path| path.starts_with(".../")).context("no path was cut")?;
     ensure!("/tmp/paths/1/2/3/4/5/6/7/8/9/file".ends_with(deep.trim_start_matches("...")), "{deep}");
-    let filter = "kprobectl observe reads -q --last 1000 --filter 'file == \"/etc/kprobed/kprobed.toml\"'";
+    let filter =
+        "kprobectl observe paths/reads -q --last 1000 --filter 'file == \"/etc/kprobed/kprobed.toml\"'";
     let filtered = guest.shell(filter)?;
-    let mut events = filtered.lines().filter(|line| line.contains("kprobes/reads")).peekable();
+    let mut events = filtered.lines().filter(|line| line.contains("paths/reads")).peekable();
     ensure!(
         events.peek().is_some() && events.all(|line| line.contains("file=\"/etc/kprobed/kprobed.toml\"")),
         "{filtered}"
