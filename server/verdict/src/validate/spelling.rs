@@ -32,7 +32,7 @@ pub(super) fn known_otherwise(name: &str, module: Option<&str>, facts: &KernelFa
 }
 
 /// The hint for a mistyped name.
-fn similar_place(name: &str, module: Option<&str>, facts: &KernelFacts) -> String {
+pub(super) fn similar_place(name: &str, module: Option<&str>, facts: &KernelFacts) -> String {
     let here = |candidate: &str| place(candidate, module, facts);
     let event = module.is_none().then(|| similar_event(name, facts)).flatten();
     match (facts.symbols.similar_code_names(name).into_iter().find_map(here), event) {

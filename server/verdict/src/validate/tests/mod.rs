@@ -1,4 +1,5 @@
 mod boot;
+mod described;
 mod harm;
 mod optimise;
 mod oracle;

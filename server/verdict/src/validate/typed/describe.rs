@@ -65,7 +65,7 @@ fn find(name: &str, module: Option<&str>, facts: &KernelFacts) -> Result<Functio
         } else {
             let hint = spelling::known_otherwise(name, module, facts)
                 .or_else(|| type_named(name, facts))
-                .unwrap_or_else(|| spelling::suggestion(name, module, facts));
+                .unwrap_or_else(|| spelling::similar_place(name, module, facts));
             Diagnostic::error(Code::NoBtfEntry, at, format!("the kernel has no function `{name}`"))
                 .with_hint(hint)
         })
