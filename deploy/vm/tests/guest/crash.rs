@@ -5,9 +5,10 @@
 //! In CI a fifth of the kinds of change meets one fault each, on one kernel: kinds, faults, steps and
 //! the kernel are drawn anew for each commit, and kernels that are tested together take different
 //! kinds. What a draw finds is mended, or is in [`KNOWN`] until it is. With `--effort full` every kind
-//! meets all four faults at one step each. With `KPROBED_VM_CRASH=all` every step meets all four,
-//! which takes hours: `.ci/release` has it as steps of their own. `KPROBED_VM_CRASH=delete,stop` does that
-//! for the named kinds only, and `KPROBED_VM_CRASH=delete:full` with one of the faults.
+//! meets all four faults at one step each. With `KPROBED_VM_CRASH=all` every step meets all four:
+//! `.ci/release` has it as steps of their own. `KPROBED_VM_CRASH=delete,stop` does that for the named
+//! kinds only, and `KPROBED_VM_CRASH=delete:full` with one of the faults. It takes minutes for each kind,
+//! and `--effort full` gives a trial hours.
 
 use std::env;
 use std::time::{Duration, Instant};
