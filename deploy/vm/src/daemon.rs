@@ -7,7 +7,7 @@ use std::net::{SocketAddr, TcpStream};
 use std::thread;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
 
 use crate::machine::{Command, Machine, MachineError, PATIENCE, Signal};
 use crate::protocol::Status;
@@ -69,8 +69,8 @@ const OUTSIDE: &str = "10.0.2.15:7000";
 /// Where the daemon listens.
 const INSIDE: &str = "127.0.0.1:7000";
 const PROGRAM: &str = "/usr/bin/kprobed";
-/// How long it may take to stop.
-const STOP: Duration = Duration::from_secs(30);
+/// How long it may take to stop: the kernel alone takes half a minute for a thousand probes, on an emulated CPU.
+const STOP: Duration = Duration::from_mins(2);
 
 /// Writes `config` into the guest, starts the daemon and waits until it answers; gives back where.
 /// The machine forwards [`PORT`].
@@ -118,9 +118,14 @@ pub fn ended(machine: &Machine, within: Duration) -> Result<Option<String>> {
 }
 
 /// Asks the daemon to stop (SIGTERM) and waits until it has.
+///
+/// # Errors
+/// When it has not within two minutes.
 pub fn stop(machine: &Machine) -> Result<Status> {
     machine.signal(NAME, Signal::SIGTERM)?;
-    Ok(machine.wait(NAME, STOP)?)
+    let status = machine.wait(NAME, STOP)?;
+    ensure!(status != Status::TimedOut, "the daemon does not stop\n{}", log_tail(machine));
+    Ok(status)
 }
 
 /// The last lines of the daemon's log; what went wrong with reading it otherwise.
