@@ -18,7 +18,7 @@ use kprobed_vm::{packages, progress};
 
 use crate::daemon::DaemonGuest;
 use crate::report;
-use crate::schedule::Turn;
+use crate::schedule::{SHARED_GUESTS, Turn};
 
 /// Where a daemon serves figures if its configuration says so: the tests reach it from the host.
 pub(crate) const METRICS_PORT: u16 = 9464;
@@ -47,8 +47,8 @@ impl Kernels {
                 series: series.clone(),
                 other,
                 lab: OnceLock::new(),
-                with_daemon: Mutex::new(None),
-                started: Mutex::new(None),
+                with_daemon: SharedGuests::default(),
+                started: SharedGuests::default(),
                 booted: Mutex::new(Kept::NotYet),
                 serving: Mutex::new(Kept::NotYet),
             })
@@ -62,15 +62,18 @@ fn is_older(series: &str, major: u32, minor: u32) -> bool {
     (numbers.next().unwrap_or(0), numbers.next().unwrap_or(0)) < (major, minor)
 }
 
-/// One kernel, and the machines that its trials share: one with a daemon that has the usual
-/// configuration, and one whose daemon is started for most trials.
+/// The shared guests of one kind.
+type SharedGuests = [Mutex<Option<DaemonGuest>>; SHARED_GUESTS];
+
+/// One kernel, and the machines that its trials share: some with a daemon that has the usual
+/// configuration, and some whose daemon is started for most trials.
 pub(crate) struct Fixture {
     series: String,
     /// A kernel for trials that change it: newer than 6.9 if this one is not, and older if it is.
     other: String,
     lab: OnceLock<Lab>,
-    with_daemon: Mutex<Option<DaemonGuest>>,
-    started: Mutex<Option<DaemonGuest>>,
+    with_daemon: SharedGuests,
+    started: SharedGuests,
     /// A guest with the programs and an empty disk, when it had just booted.
     booted: Mutex<Kept>,
     /// The same when its daemon had read what it needs of the kernel.
@@ -177,7 +180,7 @@ impl Fixture {
         lab.kernel(&self.other)
     }
 
-    /// The shared machine with the daemon in it, with the usual configuration, without any probe.
+    /// A shared machine with the daemon in it, with the usual configuration, without any probe.
     /// What earlier trials have left on its disk, such as events in the history, is there. No other
     /// trial has it meanwhile.
     pub(crate) fn daemon(&self) -> Result<Shared<'_>> {
@@ -198,11 +201,12 @@ impl Fixture {
     fn shared<'a>(
         &'a self,
         kind: &'static str,
-        slot: &'a Mutex<Option<DaemonGuest>>,
+        guests: &'a SharedGuests,
         prepare: impl Fn(&mut DaemonGuest) -> Result<()>,
     ) -> Result<Shared<'a>> {
         let turn = report::turn(&self.series, kind)?;
-        let mut slot = slot.lock().unwrap_or_else(PoisonError::into_inner);
+        let number = turn.as_ref().map_or(0, Turn::number);
+        let mut slot = guests[number].lock().unwrap_or_else(PoisonError::into_inner);
         let kept = slot.take().and_then(|mut guest| {
             guest.machine.is_used();
             let begun = guest.machine.cpu_time();
@@ -219,7 +223,7 @@ impl Fixture {
         });
         let (guest, begun) = kept.map_or_else(
             || {
-                let mut guest = self.own_daemon(kind, daemon::DEFAULT_CONFIG)?;
+                let mut guest = self.own_daemon(&format!("{kind}-{number}"), daemon::DEFAULT_CONFIG)?;
                 prepare(&mut guest)?;
                 Ok::<_, anyhow::Error>((guest, Duration::ZERO))
             },

@@ -1,6 +1,6 @@
 //! When trials run: some at a time, those that take long early.
 //!
-//! Owns which trials run now, and which of them has a shared guest. A trial that waits for a shared
+//! Owns which trials run now, and which of them have the shared guests. A trial that waits for a shared
 //! guest gives its place to another one meanwhile.
 
 use std::cmp::Reverse;
@@ -74,7 +74,11 @@ impl Draw {
 /// Where a trial stands among those that wait: whoever has waited for a shared guest comes first.
 type Rank = (bool, usize);
 
-/// A shared guest, by kernel and kind.
+/// Shared guests of a kernel and of a kind. The next one is made when all others are in use: with one alone, CPUs are idle
+/// while trials wait for it.
+pub(crate) const SHARED_GUESTS: usize = 2;
+
+/// The shared guests of a kernel and a kind.
 type Key = (String, &'static str);
 
 #[derive(Debug)]
@@ -89,14 +93,29 @@ struct State {
     /// How many trials may run at the same time, and how many do.
     places: usize,
     running: usize,
-    /// Who waits for a place, and for which shared guest.
+    /// Who waits for a place, and for which shared guests.
     waiting: BTreeMap<Rank, Option<Key>>,
-    taken: HashMap<Key, Holder>,
+    /// Who has each of the shared guests.
+    taken: HashMap<Key, [Option<Holder>; SHARED_GUESTS]>,
 }
 
 impl State {
+    /// The number of a shared guest that nobody has.
+    fn free(&self, key: &Key) -> Option<usize> {
+        self.taken.get(key).map_or(Some(0), |holders| holders.iter().position(Option::is_none))
+    }
+
     fn is_free(&self, key: Option<&Key>) -> bool {
-        key.is_none_or(|key| !self.taken.contains_key(key))
+        key.is_none_or(|key| self.free(key).is_some())
+    }
+
+    /// The trials that do not end, if they have all of the shared guests.
+    fn lost(&self, key: &Key) -> Option<String> {
+        let holders =
+            self.taken.get(key)?.iter().map(|holder| holder.as_ref().filter(|holder| holder.is_lost));
+        let trials =
+            holders.map(|holder| Some(format!("`{}`", holder?.trial))).collect::<Option<Vec<_>>>()?;
+        Some(trials.join(" and "))
     }
 
     /// Who goes next.
@@ -140,7 +159,7 @@ impl Schedule {
     pub(crate) fn leave(&self, trial: &str) {
         let mut state = self.state();
         state.running -= 1;
-        for holder in state.taken.values_mut().filter(|holder| holder.trial == trial) {
+        for holder in state.taken.values_mut().flatten().flatten().filter(|holder| holder.trial == trial) {
             holder.is_lost = true;
         }
         self.changed.notify_all();
@@ -149,7 +168,7 @@ impl Schedule {
     /// Waits until a trial may have a shared guest, without a place meanwhile.
     ///
     /// # Errors
-    /// A trial that does not end has it.
+    /// Trials that do not end have all of them.
     pub(crate) fn turn(self: &Arc<Self>, trial: &str, series: &str, kind: &'static str) -> Result<Turn> {
         let key = (series.to_owned(), kind);
         let mut state = self.state();
@@ -158,11 +177,12 @@ impl Schedule {
             self.changed.notify_all();
             state = self.wait(state, (false, self.rank(trial)), Some(&key));
         }
-        if let Some(holder) = state.taken.get(&key) {
-            bail!("`{}` does not end, and has the shared guest", holder.trial);
-        }
-        state.taken.insert(key.clone(), Holder { trial: trial.to_owned(), is_lost: false });
-        Ok(Turn { schedule: Arc::clone(self), key })
+        let Some(number) = state.free(&key) else {
+            bail!("{} do not end, and have the shared guests", state.lost(&key).unwrap_or_default());
+        };
+        let holder = Holder { trial: trial.to_owned(), is_lost: false };
+        state.taken.entry(key.clone()).or_default()[number] = Some(holder);
+        Ok(Turn { schedule: Arc::clone(self), key, number })
     }
 
     fn rank(&self, trial: &str) -> usize {
@@ -175,10 +195,7 @@ impl Schedule {
         rank: Rank,
         key: Option<&Key>,
     ) -> MutexGuard<'a, State> {
-        let is_lost = |state: &State| {
-            let holder = key.and_then(|key| state.taken.get(key));
-            holder.is_some_and(|holder| holder.is_lost)
-        };
+        let is_lost = |state: &State| key.is_some_and(|key| state.lost(key).is_some());
         state.waiting.insert(rank, key.cloned());
         while state.next() != Some(rank) && !is_lost(&state) {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
@@ -195,11 +212,21 @@ impl Schedule {
 pub(crate) struct Turn {
     schedule: Arc<Schedule>,
     key: Key,
+    number: usize,
+}
+
+impl Turn {
+    /// Which one of its kind.
+    pub(crate) const fn number(&self) -> usize {
+        self.number
+    }
 }
 
 impl Drop for Turn {
     fn drop(&mut self) {
-        self.schedule.state().taken.remove(&self.key);
+        if let Some(holders) = self.schedule.state().taken.get_mut(&self.key) {
+            holders[self.number] = None;
+        }
         self.schedule.changed.notify_all();
     }
 }
