@@ -74,8 +74,8 @@ impl Draw {
 /// Where a trial stands among those that wait: whoever has waited for a shared guest comes first.
 type Rank = (bool, usize);
 
-/// Shared guests of a kernel and of a kind. The next one is made when all others are in use: with one alone, CPUs are idle
-/// while trials wait for it.
+/// Shared guests of a kernel and of a kind. The next one is made when all others are in use. With one alone, CPUs
+/// are idle while trials wait for it.
 pub(crate) const SHARED_GUESTS: usize = 2;
 
 /// The shared guests of a kernel and a kind.
@@ -100,7 +100,7 @@ struct State {
 }
 
 impl State {
-    /// The number of a shared guest that nobody has.
+    /// The number of a shared guest that no trial has.
     fn free(&self, key: &Key) -> Option<usize> {
         self.taken.get(key).map_or(Some(0), |holders| holders.iter().position(Option::is_none))
     }
