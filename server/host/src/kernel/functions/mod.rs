@@ -12,6 +12,9 @@ use super::SymbolTable;
 /// otherwise a call.
 pub(super) const CALL_SITE_NOP: [u8; 5] = [0x0f, 0x1f, 0x44, 0, 0];
 
+/// The same on some processors, to 5.12 (`K8_NOP5_ATOMIC`, arch/x86/include/asm/nops.h).
+const OTHER_CALL_SITE_NOP: [u8; 5] = [0x66, 0x66, 0x66, 0x66, 0x90];
+
 /// Bytes of a call site (`MCOUNT_INSN_SIZE`, arch/x86/include/asm/ftrace.h).
 const CALL_SITE_BYTES: u64 = CALL_SITE_NOP.len() as u64;
 

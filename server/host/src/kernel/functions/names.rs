@@ -5,7 +5,7 @@
 //! (kernel/trace/ftrace.c:ftrace_process_locs sorts them), so that a name lies between its
 //! neighbours; and a traceable function begins with a call of `__fentry__` or the NOP in its place.
 
-use super::{CALL_SITE_NOP, SymbolTable};
+use super::{CALL_SITE_NOP, OTHER_CALL_SITE_NOP, SymbolTable};
 use crate::insn;
 
 /// Name of a call site that the kernel's own symbol table cannot name: the code of a weak function
@@ -106,7 +106,8 @@ fn call_in(code: &[u8]) -> Option<u64> {
 
 fn is_call(code: &[u8]) -> bool {
     const CALL: u8 = 0xe8;
-    code.starts_with(&CALL_SITE_NOP) || code.first() == Some(&CALL)
+    let nops = [CALL_SITE_NOP, OTHER_CALL_SITE_NOP];
+    nops.iter().any(|nop| code.starts_with(nop)) || code.first() == Some(&CALL)
 }
 
 fn site_of(function: u64, read: &mut dyn FnMut(u64) -> Option<[u8; 9]>) -> u64 {
@@ -158,6 +159,7 @@ ffffffff81000200 t end
 ffffffffc0000000 t twin\t[mod]
 ";
     const NOP: [u8; 9] = [0x0f, 0x1f, 0x44, 0, 0, 0x55, 0, 0, 0];
+    const OTHER_NOP: [u8; 9] = [0x66, 0x66, 0x66, 0x66, 0x90, 0x55, 0, 0, 0];
     const ENDBR: [u8; 9] = [0xf3, 0x0f, 0x1e, 0xfa, 0x0f, 0x1f, 0x44, 0, 0];
 
     fn sites(list: &str, code: fn(u64) -> Option<[u8; 9]>) -> Vec<u64> {
@@ -175,6 +177,8 @@ ffffffffc0000000 t twin\t[mod]
     fn code_tells_twins_apart() {
         let only_the_last = |address| Some(if address == BASE + 0xc0 { [0x90; 9] } else { NOP });
         assert_eq!(sites("middle\ntwin\nlast\n", only_the_last), [0x80, 0x100, 0x140]);
+        let with_other_nops = |address| Some(if address == BASE + 0xc0 { [0x90; 9] } else { OTHER_NOP });
+        assert_eq!(sites("middle\ntwin\nlast\n", with_other_nops), [0x80, 0x100, 0x140]);
     }
 
     #[test]

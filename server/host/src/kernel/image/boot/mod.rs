@@ -201,10 +201,7 @@ impl BootSites {
                         Chosen::Maybe => states.extend(replaced),
                     }
                 }
-                for state in &mut states {
-                    self.style.optimise(state);
-                }
-                states
+                states.into_iter().flat_map(|state| self.style.optimised(&state)).collect()
             }
         };
         let mut seen: Vec<Vec<u8>> = Vec::new();

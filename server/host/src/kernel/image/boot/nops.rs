@@ -1,5 +1,5 @@
 //! NOP padding as boot rewrites it: few long NOPs instead of many short ones
-//! (arch/x86/kernel/alternative.c:optimize_nops, x86_nops).
+//! (arch/x86/kernel/alternative.c:optimize_nops, x86_nops; to 5.12 ideal_nops, which the processor decides).
 
 use super::super::super::SymbolTable;
 use crate::insn;
@@ -7,7 +7,9 @@ use crate::insn;
 /// How a kernel joins NOPs.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) enum NopStyle {
-    /// Runs of one-byte NOPs, with NOPs of up to 8 bytes (to 6.4).
+    /// Runs of one-byte NOPs, with NOPs of up to 8 bytes, which may be two instructions (to 5.12).
+    OfProcessor,
+    /// Runs of one-byte NOPs, with NOPs of up to 8 bytes (5.13 to 6.4).
     #[default]
     OneByteRuns,
     /// Runs of any NOPs, with one of up to 11 bytes or a jump over all of them (since 6.5).
@@ -26,6 +28,19 @@ const NOPS: [&[u8]; 8] = [
     &[0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00],
 ];
 
+/// The same for processors of AMD to family 15, some of Intel and all others, to 5.12 (`k8_nops`): instructions of up to
+/// 4 bytes.
+const SHORT_NOPS: [&[u8]; 8] = [
+    &[0x90],
+    &[0x66, 0x90],
+    &[0x66, 0x66, 0x90],
+    &[0x66, 0x66, 0x66, 0x90],
+    &[0x66, 0x66, 0x90, 0x66, 0x90],
+    &[0x66, 0x66, 0x90, 0x66, 0x66, 0x90],
+    &[0x66, 0x66, 0x66, 0x90, 0x66, 0x66, 0x90],
+    &[0x66, 0x66, 0x66, 0x90, 0x66, 0x66, 0x66, 0x90],
+];
+
 const LONGEST: usize = 11;
 const PREFIX: u8 = 0x66;
 const ONE_BYTE: u8 = 0x90;
@@ -36,6 +51,9 @@ impl NopStyle {
     /// The style of a kernel: newer kernels have longer tables of NOPs.
     pub(super) fn of(symbols: &SymbolTable) -> Self {
         const OLD_TABLE_BYTES: u64 = 9 * 8;
+        if symbols.lookup("k8_nops", None).is_some() {
+            return Self::OfProcessor;
+        }
         let table = symbols.lookup("x86_nops", None).and_then(|symbol| symbols.locate(symbol.address));
         if table.is_some_and(|located| located.size > OLD_TABLE_BYTES) {
             Self::AnyRuns
@@ -44,8 +62,20 @@ impl NopStyle {
         }
     }
 
-    /// Joins the NOPs of a site.
-    pub(super) fn optimise(self, code: &mut [u8]) {
+    /// A site with its NOPs joined, as any processor may have it, the likeliest first.
+    pub(super) fn optimised(self, code: &[u8]) -> Vec<Vec<u8>> {
+        let with = |nops: &[&[u8]; 8]| {
+            let mut code = code.to_vec();
+            self.join(&mut code, nops);
+            code
+        };
+        match self {
+            Self::OfProcessor => vec![with(&NOPS), with(&SHORT_NOPS)],
+            Self::OneByteRuns | Self::AnyRuns => vec![with(&NOPS)],
+        }
+    }
+
+    fn join(self, code: &mut [u8], nops: &[&[u8]; 8]) {
         let extents: Vec<_> = insn::boundaries(code).map(|extent| extent.start..extent.end).collect();
         let mut extents = extents.into_iter().peekable();
         let length = code.len();
@@ -58,7 +88,7 @@ impl NopStyle {
                 run.end = next.end;
             }
             if let Some(place) = code.get_mut(run) {
-                self.fill(place);
+                self.fill(place, nops);
             }
         }
     }
@@ -66,7 +96,7 @@ impl NopStyle {
     fn joins(self, code: &[u8], extent: std::ops::Range<usize>) -> bool {
         match (self, code.get(extent).unwrap_or_default()) {
             (_, [ONE_BYTE]) => true,
-            (Self::OneByteRuns, _) => false,
+            (Self::OfProcessor | Self::OneByteRuns, _) => false,
             (Self::AnyRuns, instruction) => {
                 // PAUSE is not one.
                 let opcode = instruction.iter().position(|byte| *byte != PREFIX).unwrap_or_default();
@@ -75,10 +105,12 @@ impl NopStyle {
         }
     }
 
-    fn fill(self, place: &mut [u8]) {
+    fn fill(self, place: &mut [u8], nops: &[&[u8]; 8]) {
         match self {
-            Self::OneByteRuns => place.chunks_mut(NOPS.len()).for_each(one),
-            Self::AnyRuns if place.len() <= LONGEST => one(place),
+            Self::OfProcessor | Self::OneByteRuns => {
+                place.chunks_mut(nops.len()).for_each(|place| one(place, nops));
+            }
+            Self::AnyRuns if place.len() <= LONGEST => one(place, nops),
             // Sites are shorter than a short jump reaches.
             Self::AnyRuns => {
                 let distance = u8::try_from(place.len().saturating_sub(2)).unwrap_or_default();
@@ -92,11 +124,11 @@ impl NopStyle {
 }
 
 /// One NOP in all of the place.
-fn one(place: &mut [u8]) {
-    let prefixes = place.len().saturating_sub(NOPS.len());
+fn one(place: &mut [u8], nops: &[&[u8]; 8]) {
+    let prefixes = place.len().saturating_sub(nops.len());
     let (before, nop) = place.split_at_mut(prefixes);
     before.fill(PREFIX);
-    if let Some(bytes) = nop.len().checked_sub(1).and_then(|index| NOPS.get(index)) {
+    if let Some(bytes) = nop.len().checked_sub(1).and_then(|index| nops.get(index)) {
         nop.copy_from_slice(bytes);
     }
 }
@@ -107,9 +139,24 @@ mod tests {
     use proptest::prelude::*;
 
     fn lengths(style: NopStyle, code: &[u8]) -> Vec<usize> {
-        let mut code = code.to_vec();
-        style.optimise(&mut code);
-        insn::boundaries(&code).map(|extent| extent.end - extent.start).collect()
+        lengths_of(&style.optimised(code)[0])
+    }
+
+    fn lengths_of(code: &[u8]) -> Vec<usize> {
+        insn::boundaries(code).map(|extent| extent.end - extent.start).collect()
+    }
+
+    #[test]
+    fn a_long_nop_may_be_two_instructions() {
+        let lengths = |bytes: usize| {
+            let possible = NopStyle::OfProcessor.optimised(&vec![0x90; bytes]);
+            let [long, short] = possible.as_slice() else { panic!("{possible:?}") };
+            [lengths_of(long), lengths_of(short)]
+        };
+        assert_eq!(lengths(4), [[4], [4]]);
+        assert_eq!(lengths(5), [vec![5], vec![3, 2]]);
+        assert_eq!(lengths(6), [vec![6], vec![3, 3]]);
+        assert_eq!(lengths(9), [vec![8, 1], vec![4, 4, 1]]);
     }
 
     #[test]
@@ -131,14 +178,16 @@ mod tests {
         };
         assert_eq!(of("ffffffff81000048"), NopStyle::OneByteRuns);
         assert_eq!(of("ffffffff81000060"), NopStyle::AnyRuns);
+        let older = SymbolTable::parse("ffffffff81000000 r k8_nops\nffffffff81000050 r p6_nops\n");
+        assert_eq!(NopStyle::of(&older), NopStyle::OfProcessor);
     }
 
     proptest! {
         #[test]
         fn nothing_but_nops_changes(code in proptest::collection::vec(prop_oneof![Just(0x90u8), Just(0x55), any::<u8>()], 0..40)) {
-            for style in [NopStyle::OneByteRuns, NopStyle::AnyRuns] {
-                let mut optimised = code.clone();
-                style.optimise(&mut optimised);
+            let styles = [NopStyle::OfProcessor, NopStyle::OneByteRuns, NopStyle::AnyRuns];
+            let all = styles.iter().flat_map(|style| style.optimised(&code).into_iter().map(move |made| (style, made)));
+            for (style, optimised) in all {
                 prop_assert_eq!(optimised.len(), code.len());
                 let is_changed = |at: &usize| code[*at] != optimised[*at];
                 for at in (0..code.len()).filter(is_changed) {

@@ -45,11 +45,8 @@ pub(super) fn possible(start: u64, image: Vec<u8>, style: NopStyle, symbols: &Sy
         states.push(padded(image.get(1..).unwrap_or_default().to_vec(), length));
     }
     states.retain(|state| state.len() == length);
-    for state in &mut states {
-        style.optimise(state);
-    }
-    states.push(image);
-    states
+    let optimised = states.into_iter().flat_map(|state| style.optimised(&state));
+    optimised.chain([image]).collect()
 }
 
 /// The condition of a branch, whether it is a call, and where its distance begins.
