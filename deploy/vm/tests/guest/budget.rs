@@ -207,8 +207,9 @@ fn a_thousand_probes_together_are_over_the_budget(fixture: &Fixture) -> Result<(
         by_host.len()
     ));
     ensure!(armed > 0 && !by_host.is_empty(), "{armed} are armed\n{}", guest.log());
-    // The rest is within the budget.
-    storm(&guest, 3000, 100_000 / count)?;
+    // The rest is within the budget, with 18 ms a second by all. Where calls with so many probes are slow, there
+    // were fewer above than were asked for, and with fewer probes there would be more.
+    storm(&guest, 3000, 36_000 / u64::try_from(armed)?)?;
     ensure!(tripped()? == by_host, "{}", guest.log());
     Ok(())
 }
