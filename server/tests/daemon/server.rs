@@ -78,11 +78,14 @@ pub(crate) struct Server {
 }
 
 /// What the host of a server has.
+#[derive(Default)]
 pub(crate) struct Setup {
     /// Probes that were made before the daemon was started.
     pub(crate) probes: Vec<Record>,
     /// Lines that another program has written to `kprobe_events`.
     pub(crate) foreign: &'static [&'static str],
+    /// The types of its kernel (BTF); none if empty.
+    pub(crate) types: Vec<u8>,
 }
 
 impl Server {
@@ -91,7 +94,7 @@ impl Server {
     pub(crate) async fn open(listen: Listen, limits: &str) -> Self {
         let rules =
             format!("[[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]\n[role.limits]\n{limits}");
-        Self::open_with(listen, &rules, Setup { probes: vec![probe()], foreign: &[] }).await
+        Self::open_with(listen, &rules, Setup { probes: vec![probe()], ..Setup::default() }).await
     }
 
     /// The same with these rules for them, and this host.
@@ -122,6 +125,11 @@ impl Server {
         let rights = Arc::new(Rights::new(Roles::parse(&roles).unwrap(), queue));
         let sites = fs::read_to_string(world::fixture("patch-sites-6.12.tsv")).unwrap();
         let world = world::world("6.12", &sites);
+        if !setup.types.is_empty() {
+            let directory = world.paths.sysfs.join("kernel/btf");
+            fs::create_dir_all(&directory).unwrap();
+            fs::write(directory.join("vmlinux"), &setup.types).unwrap();
+        }
         let binder = Binder::new("here".to_owned(), None);
         let hub = Arc::new(Hub::with_queue_memory(binder, listen.queue_memory_mib << 20));
         let kernel = kernel("6.12");

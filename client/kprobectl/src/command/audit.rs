@@ -148,7 +148,7 @@ fn call(entry: &AuditEntry) -> String {
         call.push(':');
         call.push_str(&entry.change);
     }
-    if entry.enabled == Some(false) {
+    if entry.enabled == Some(false) && entry.change != "delete" {
         call.push_str(" (disabled)");
     }
     call

@@ -2,7 +2,6 @@
 
 // Lints know a helper of tests by `cfg(test)`.
 mod accounts;
-mod audit;
 #[cfg(test)]
 mod by_source;
 #[cfg(test)]
@@ -40,5 +39,4 @@ mod rollout;
 mod tracing;
 #[cfg(test)]
 mod tracing_many;
-mod types;
 mod watching;

@@ -5,13 +5,14 @@ use kprobed_client::api::{AdoptProbeRequest, ReconcileOutcome, ReconciledProbe};
 use tonic::Code;
 
 use super::Host;
+use crate::server::Setup;
 
 const FOREIGN: &[&str] =
     &["p:perf/slow_path vfs_read size=%dx:u64", "p:perf/two vfs_read", "p:perf/two do_sys_openat2"];
 
 #[tokio::test(flavor = "multi_thread")]
 async fn foreign_events_are_listed() {
-    let host = Host::with_foreign(FOREIGN).await;
+    let host = Host::with(Setup { foreign: FOREIGN, ..Setup::default() }).await;
     assert_snapshot!(host.run(&["list", "--foreign"]), @"
     exit: 0
     -- stdout
@@ -47,7 +48,7 @@ async fn foreign_events_are_listed() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn events_are_adopted() {
-    let host = Host::with_foreign(FOREIGN).await;
+    let host = Host::with(Setup { foreign: FOREIGN, ..Setup::default() }).await;
     let neighbour = host.server.neighbour();
     neighbour.set("events/perf/slow_path/enable", "1").unwrap();
     // As a daemon whose database was lost has left it.
@@ -150,7 +151,7 @@ async fn what_another_program_has_changed_is_repaired() {
 
 #[tokio::test(flavor = "multi_thread")]
 async fn the_library_lists_adopts_and_reconciles() {
-    let host = Host::with_foreign(FOREIGN).await;
+    let host = Host::with(Setup { foreign: FOREIGN, ..Setup::default() }).await;
     let client = host.client().await;
     let names: Vec<_> =
         client.foreign_probes("").await.unwrap().into_iter().map(|event| event.name).collect();

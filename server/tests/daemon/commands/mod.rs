@@ -2,8 +2,10 @@
 //!
 //! What the command makes of a daemon that is slow, breaks off or is one of many is tested beside the command itself.
 
+mod auditing;
 mod checking;
 mod declaring;
+mod describing;
 mod foreign;
 mod labels;
 mod probes;
@@ -25,16 +27,15 @@ struct Host {
 }
 
 impl Host {
-    /// A host whose user may do everything, on which another program has written these lines to `kprobe_events`.
-    async fn with_foreign(foreign: &'static [&'static str]) -> Self {
+    /// A host whose user may do everything.
+    async fn with(setup: Setup) -> Self {
         let rules = "[[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]";
-        let setup = Setup { probes: Vec::new(), foreign };
         let server = Server::open_with(Listen::default(), rules, setup).await;
         Self { server, files: tempfile::tempdir().unwrap() }
     }
 
     async fn new() -> Self {
-        Self::with_foreign(&[]).await
+        Self::with(Setup::default()).await
     }
 
     /// The same with two probes.

@@ -333,7 +333,7 @@ fn refusal(status: &tonic::Status) -> String {
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn no_answer_tells_of_what_a_role_hides() {
-    let setup = Setup { probes: world::probes(), foreign: world::FOREIGN };
+    let setup = Setup { probes: world::probes(), foreign: world::FOREIGN, ..Setup::default() };
     // Those who have made the probes may have them.
     let makers: Vec<_> = Object::ALL.iter().map(|object| object.maker()).collect();
     let rules = format!("{ALL}[[role]]\nname = \"makers\"\nprincipals = {makers:?}\n{ALL}");

@@ -5,7 +5,7 @@
 
 mod aggregations;
 pub(crate) mod answers;
-pub(crate) mod audit;
+mod audit;
 mod calls;
 mod code_answers;
 mod history;
