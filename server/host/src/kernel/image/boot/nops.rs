@@ -28,8 +28,8 @@ const NOPS: [&[u8]; 8] = [
     &[0x0f, 0x1f, 0x84, 0x00, 0x00, 0x00, 0x00, 0x00],
 ];
 
-/// The same for processors of AMD to family 15, some of Intel and all others, to 5.12 (`k8_nops`): instructions of up to
-/// 4 bytes.
+/// The same for processors of AMD to family 15, some of Intel and all others, to 5.12 (`k8_nops`): instructions of
+/// up to 4 bytes.
 const SHORT_NOPS: [&[u8]; 8] = [
     &[0x90],
     &[0x66, 0x90],
