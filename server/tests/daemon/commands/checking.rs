@@ -316,15 +316,6 @@ async fn code() {
     -- stderr
     {"exit":1,"code":"NOT_FOUND","reason":"NO_SUCH_FUNCTION","message":"the kernel has no function `absent`","hints":["a function of a module that is not loaded is named `MODULE:FUNCTION`; a static function may have been inlined"]}
     "#);
-    assert_snapshot!(host.run(&["describe", "vfs_raed"]), @"
-    exit: 1
-    -- stdout
-    -- stderr
-    error: the kernel has no function `vfs_raed` [NO_BTF_ENTRY]
-      | vfs_raed
-      | ^^^^^^^^
-    hint: did you mean `vfs_read`?
-    ");
 }
 
 #[tokio::test(flavor = "multi_thread")]
