@@ -97,7 +97,7 @@ impl<'a> Image<'a> {
         let frames_base = frames.map_or(0, |section| {
             section.address().wrapping_add(bases.get(&section.index()).copied().unwrap_or(0))
         });
-        let module = is_relocatable.then(|| module_name(&file)).flatten();
+        let module = module_name(&file)?;
         let supplementary = file
             .gnu_debugaltlink()?
             .map(|(path, id)| (String::from_utf8_lossy(path).into_owned(), id.to_vec()));
@@ -147,12 +147,11 @@ impl Identity {
     /// That of an ELF file, without what the file says of code.
     pub(crate) fn of_elf(bytes: &[u8]) -> Result<Self> {
         let file = elf_file(bytes)?;
-        let is_relocatable = file.kind() == ObjectKind::Relocatable;
         let is_of_split = |name: &str| matches!(name, ".debug_info.dwo" | ".debug_cu_index");
         let is_split = file.sections().any(|section| section.name().is_ok_and(is_of_split));
         Ok(Self {
             build_id: file.build_id()?.unwrap_or_default().to_vec(),
-            module: is_relocatable.then(|| module_name(&file)).flatten(),
+            module: module_name(&file)?,
             is_split,
         })
     }
@@ -264,12 +263,27 @@ fn relocate(
     Ok(())
 }
 
-/// What modpost has written as the name.
-fn module_name(file: &File<'_>) -> Option<String> {
-    let section = file.section_by_name(".modinfo")?;
-    let mut entries = section.data().ok()?.split(|byte| *byte == 0);
-    let name = entries.find_map(|entry| entry.strip_prefix(b"name="))?;
-    Some(String::from_utf8_lossy(name).into_owned())
+/// The name of a module: what modpost has written, or else that of the source in which modpost has written it. A
+/// separate file of debug information has the place of `.modinfo`, and no data there.
+fn module_name(file: &File<'_>) -> Result<Option<String>> {
+    // Supplementary and split files are relocatable too; they have no code.
+    if file.kind() != ObjectKind::Relocatable || file.section_by_name(".text").is_none() {
+        return Ok(None);
+    }
+    let data = file.section_by_name(".modinfo").and_then(|section| section.data().ok());
+    let mut entries = data.unwrap_or_default().split(|byte| *byte == 0);
+    if let Some(name) = entries.find_map(|entry| entry.strip_prefix(b"name=")) {
+        return Ok(Some(String::from_utf8_lossy(name).into_owned()));
+    }
+    let mut sources = file.symbols().filter(|symbol| symbol.kind() == SymbolKind::File);
+    let path = sources.find_map(|symbol| symbol.name().ok()?.strip_suffix(".mod.c")).ok_or_else(|| {
+        LinesError::new(
+            "the name of the module is not known: `.modinfo` has no data, and no symbol `NAME.mod.c` has the name",
+        )
+        .hint("give the whole module (`NAME.ko`) with its debug information")
+    })?;
+    let name = path.rsplit_once('/').map_or(path, |(_, name)| name);
+    Ok(Some(name.replace('-', "_")))
 }
 
 fn symbols(file: &File<'_>, module: Option<String>, bases: &HashMap<SectionIndex, u64>) -> Symbols {

@@ -130,7 +130,7 @@ const REFUSALS: &[(&str, &str, &str)] = &[
 
 #[test]
 fn definitions_have_known_answers_in_every_form_of_the_file() {
-    let plain = ["module-5.o", "module-4.o"];
+    let plain = ["module-5.o", "module-4.o", "module-debug.o"];
     let others = ["module-compressed.o", "module-zstd.o", "module-split.o", "module-split-4.o"];
     for fixture in plain.into_iter().chain(others) {
         with(fixture, |info| {
@@ -212,6 +212,16 @@ fn copies_name_the_function_that_has_the_code() {
         assert_eq!(into, [Some("first_caller"), Some("second_caller")]);
         assert!(places(info, "first_caller").iter().all(|place| place.inlined_into.is_none()));
     });
+}
+
+/// One source has the function as `private.constprop.0`, and another one has copies only.
+#[test]
+fn a_static_function_without_its_symbol_has_all_its_places() {
+    let expected = ["p:private private.constprop.0+0", "p:private_1 private_other+0"];
+    with("private.elf", |info| assert_eq!(texts(info, "private").unwrap(), expected));
+    let image = Image::read(include_bytes!("fixtures/private.elf")).unwrap();
+    let index = write_index(&image, None, &[]).unwrap();
+    assert_eq!(texts(&DebugInfo::from_index(&index).unwrap(), "private").unwrap(), expected);
 }
 
 #[test]
@@ -325,6 +335,20 @@ fn an_index_gives_the_answers_of_the_file() {
     }
 }
 
+/// An index knows structures by their names; two of one source may have the same, each within a function.
+#[test]
+fn an_index_does_not_take_one_structure_for_another() {
+    let question = "second_local:3 local->size";
+    with("private.elf", |info| {
+        let expected = ["p:second_local_L3 second_local+0 size=+8(%di):u32"];
+        assert_eq!(texts(info, question).unwrap(), expected);
+    });
+    let image = Image::read(include_bytes!("fixtures/private.elf")).unwrap();
+    let index = write_index(&image, None, &[]).unwrap();
+    let error = texts(&DebugInfo::from_index(&index).unwrap(), question).unwrap_err();
+    assert!(error.message().contains("2 different structures are named `struct local`"), "{error}");
+}
+
 #[test]
 fn an_index_of_another_version_is_refused() {
     let image = Image::read(include_bytes!("fixtures/kernel.elf")).unwrap();
@@ -384,4 +408,34 @@ fn a_file_says_what_it_is_of() {
     assert_eq!((of(kernel).build_id.as_slice(), of(kernel).module), (image.build_id(), None));
     assert!(of(include_bytes!("fixtures/module-split.dwo")).is_split);
     assert!(Identity::read(b"text").is_err());
+}
+
+/// The file with the name of its source of modpost replaced by one of the same length.
+#[cfg(test)]
+fn with_source_of_modpost(file: &[u8], name: &[u8; 13]) -> Vec<u8> {
+    let known = b"fixture.mod.c";
+    let at = file.windows(known.len()).position(|bytes| bytes == known).unwrap();
+    let mut file = file.to_vec();
+    file[at..at + name.len()].copy_from_slice(name);
+    file
+}
+
+#[test]
+fn separate_debug_information_has_the_name_of_the_module() {
+    let debug = include_bytes!("fixtures/module-debug.o");
+    let of = |bytes: &[u8]| {
+        let (image, identity) = (Image::read(bytes)?, Identity::read(bytes)?);
+        assert_eq!(image.module(), identity.module.as_deref());
+        Ok::<_, LinesError>(identity.module)
+    };
+    assert_eq!(of(debug).unwrap().as_deref(), Some("fixture"));
+    // A name of a module has underscores where that of its file has hyphens.
+    let hyphen = with_source_of_modpost(debug, b"fix-ure.mod.c");
+    assert_eq!(of(&hyphen).unwrap().as_deref(), Some("fix_ure"));
+    // Without a name, its places would be taken for those of the kernel.
+    let unnamed = with_source_of_modpost(debug, b"fixture.mid.c");
+    let error = of(&unnamed).unwrap_err();
+    assert!(error.message().contains("`.modinfo` has no data"), "{error}");
+    assert!(error.hint_text().is_some_and(|hint| hint.contains("NAME.ko")), "{error}");
+    assert!(Identity::read(&unnamed).is_err());
 }

@@ -4,9 +4,12 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, Output, Stdio};
+use std::process::{Output, Stdio};
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Result, bail, ensure};
+
+use crate::limit::{LIMIT, ensure_in_time, limited};
+use crate::packages::search_path;
 
 /// Debian's own suites all start with one of these; other archives name theirs after them.
 const CODENAMES: [&str; 10] = [
@@ -210,13 +213,16 @@ fn run(
     arguments: &[&str],
     directory: Option<&Path>,
 ) -> Result<Output> {
-    let mut command = Command::new(program);
+    let elsewhere = "is this a Debian machine? Elsewhere, give --kernel PATH and --modules DIRECTORY";
+    ensure!(search_path(program).is_some(), "cannot run {program} ({elsewhere})");
+    let mut command = limited(LIMIT, program);
     command.args(options).args(arguments).env("LC_ALL", "C").stdin(Stdio::null());
     if let Some(directory) = directory {
         command.current_dir(directory);
     }
-    let elsewhere = "is this a Debian machine? Elsewhere, give --kernel PATH and --modules DIRECTORY";
-    command.output().with_context(|| format!("cannot run {program} ({elsewhere})"))
+    let output = command.output().with_context(|| format!("cannot run {program}"))?;
+    ensure_in_time(LIMIT, program, output.status)?;
+    Ok(output)
 }
 
 fn success(program: &str, arguments: &[&str], output: &Output) -> Result<()> {

@@ -4,12 +4,14 @@ use std::env;
 use std::fs;
 use std::io;
 use std::path::{Path, PathBuf};
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use crate::kernels::KernelStore;
 
 /// How many directories of earlier runs are kept.
 const KEPT_RUNS: usize = 40;
+/// A run that is younger may go on.
+const SPARED: Duration = Duration::from_hours(24);
 
 /// A directory with kernels, disks and the logs of runs in it. Safe to delete when no machine runs.
 #[derive(Clone, Debug)]
@@ -54,18 +56,18 @@ impl Cache {
     }
 
     /// A new directory for the logs of one run; its name starts with `label`. The oldest of many
-    /// are removed.
+    /// are removed, unless they are of the last day.
     pub fn new_run(&self, label: &str) -> io::Result<PathBuf> {
         let runs = self.root.join("runs");
         fs::create_dir_all(&runs)?;
-        prune(&runs, KEPT_RUNS);
+        prune(&runs, KEPT_RUNS, SPARED);
         Ok(tempfile::Builder::new().prefix(&format!("{label}-")).tempdir_in(runs)?.keep())
     }
 }
 
-/// Removes the oldest directories in `runs` above `keep`. What cannot be removed stays: this is
-/// only tidiness.
-fn prune(runs: &Path, keep: usize) {
+/// Removes the oldest directories in `runs` above `keep`, and none that is younger than `spared`. What cannot be
+/// removed stays: this is only tidiness.
+fn prune(runs: &Path, keep: usize, spared: Duration) {
     let Ok(entries) = fs::read_dir(runs) else { return };
     let mut entries: Vec<(SystemTime, PathBuf)> = entries
         .filter_map(Result::ok)
@@ -73,8 +75,10 @@ fn prune(runs: &Path, keep: usize) {
         .collect();
     entries.sort();
     let surplus = entries.len().saturating_sub(keep);
-    for (_, path) in entries.into_iter().take(surplus) {
-        drop(fs::remove_dir_all(path));
+    for (modified, path) in entries.into_iter().take(surplus) {
+        if modified.elapsed().is_ok_and(|age| age >= spared) {
+            drop(fs::remove_dir_all(path));
+        }
     }
 }
 
@@ -89,7 +93,11 @@ mod tests {
         let first = cache.new_run("a").unwrap();
         let second = cache.new_run("a").unwrap();
         assert_ne!(first, second);
-        prune(&root.path().join("runs"), 1);
+        // Both may be in use.
+        let runs = root.path().join("runs");
+        prune(&runs, 0, SPARED);
+        assert!(first.exists() && second.exists());
+        prune(&runs, 1, Duration::ZERO);
         assert!(!(first.exists() && second.exists()));
     }
 }

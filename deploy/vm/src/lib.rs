@@ -12,6 +12,7 @@ pub mod ext4;
 pub mod initramfs;
 pub mod kernels;
 pub mod lab;
+pub mod limit;
 pub mod machine;
 pub mod packages;
 pub mod progress;

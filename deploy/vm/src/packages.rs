@@ -7,8 +7,10 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::sync::{Mutex, PoisonError};
 
+use anyhow::{Result, anyhow, bail, ensure};
 use nix::unistd::geteuid;
 
+use crate::limit::{self, LIMIT};
 use crate::progress::Step;
 
 /// Program and the package that has it.
@@ -30,32 +32,20 @@ pub const OF_TESTS: &[(&str, &str)] = &[
     ("strip", "binutils"),
 ];
 
-/// Programs are missing and could not be installed.
-#[derive(Debug, thiserror::Error)]
-#[error("missing programs: {} ({reason}). Install what is missing with:\n\n    {}apt-get install --no-install-recommends {}\n", programs.join(", "), sudo(), packages.join(" "))]
-pub struct MissingPrograms {
-    /// The programs.
-    programs: Vec<&'static str>,
-    /// Their packages.
-    packages: Vec<&'static str>,
-    /// Why they were not installed.
-    reason: String,
-}
-
 /// Makes sure that every program that booting a guest takes is there; installs what is missing as
 /// root, or through `sudo` when that asks for no password.
-pub fn ensure() -> Result<(), MissingPrograms> {
+pub fn ensure() -> Result<()> {
     ensure_programs(&NEEDED)
 }
 
 /// Installs these programs if they are missing, each from the package that has it.
-pub fn ensure_programs(needed: &[(&'static str, &'static str)]) -> Result<(), MissingPrograms> {
+pub fn ensure_programs(needed: &[(&'static str, &'static str)]) -> Result<()> {
     ensure_all(needed, |program| search_path(program).is_some())
 }
 
 /// The same for a Python that makes virtual environments: Debian has that part in a package of its
 /// own.
-pub fn ensure_python() -> Result<(), MissingPrograms> {
+pub fn ensure_python() -> Result<()> {
     ensure_all(&[("python3 with venv", "python3-venv")], |_| {
         let asked =
             Command::new("python3").args(["-c", "import ensurepip, venv"]).stdin(Stdio::null()).output();
@@ -63,26 +53,31 @@ pub fn ensure_python() -> Result<(), MissingPrograms> {
     })
 }
 
-fn ensure_all(
-    needed: &[(&'static str, &'static str)],
-    is_there: impl Fn(&str) -> bool,
-) -> Result<(), MissingPrograms> {
+fn ensure_all(needed: &[(&'static str, &'static str)], is_there: impl Fn(&str) -> bool) -> Result<()> {
     let missing = || needed.iter().copied().filter(|(program, _)| !is_there(program)).collect::<Vec<_>>();
     let (programs, packages): (Vec<_>, Vec<_>) = missing().into_iter().unzip();
     if programs.is_empty() {
         return Ok(());
     }
     let step = Step::start(format!("installing {}", packages.join(" ")));
-    let installed = install(&packages).and_then(|()| {
-        if missing().is_empty() { Ok(()) } else { Err("their packages did not bring them".to_owned()) }
-    });
-    match installed {
-        Ok(()) => {
-            step.done();
+    install(&packages)
+        .and_then(|()| {
+            ensure!(missing().is_empty(), "their packages did not bring them");
             Ok(())
-        }
-        Err(reason) => Err(MissingPrograms { programs, packages, reason }),
-    }
+        })
+        .map_err(|reason| anyhow!(not_installed(&programs, &packages, &reason.to_string())))?;
+    step.done();
+    Ok(())
+}
+
+/// What to do when programs are missing and were not installed.
+fn not_installed(programs: &[&str], packages: &[&str], reason: &str) -> String {
+    format!(
+        "missing programs: {} ({reason}). Install what is missing with:\n\n    {}apt-get install --no-install-recommends {}\n",
+        programs.join(", "),
+        sudo(),
+        packages.join(" ")
+    )
 }
 
 /// Where `program` is: in `PATH`, or in the directories for administrators, which users often do
@@ -104,14 +99,10 @@ const LOCK_TIMEOUT: &str = "DPkg::Lock::Timeout=600";
 /// Threads of this program take turns.
 static TURN: Mutex<()> = Mutex::new(());
 
-fn install(packages: &[&str]) -> Result<(), String> {
+fn install(packages: &[&str]) -> Result<()> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
-    if search_path("apt-get").is_none() {
-        return Err("this machine has no apt-get".to_owned());
-    }
-    if !geteuid().is_root() && !sudo_works() {
-        return Err("this needs root".to_owned());
-    }
+    ensure!(search_path("apt-get").is_some(), "this machine has no apt-get");
+    ensure!(geteuid().is_root() || sudo_works(), "this needs root");
     if !packages.iter().all(|package| is_known(package)) {
         apt_get(&["update"])?;
     }
@@ -131,11 +122,12 @@ fn is_known(package: &str) -> bool {
     })
 }
 
-fn apt_get(arguments: &[&str]) -> Result<(), String> {
+fn apt_get(arguments: &[&str]) -> Result<()> {
     let mut words: Vec<OsString> = Vec::new();
     if !geteuid().is_root() {
         words.extend(["sudo".into(), "-n".into()]);
     }
+    words.extend(limit::words(LIMIT).map(OsString::from));
     // `env`, because sudo passes no environment on.
     words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", "-q"].map(OsString::from));
     words.extend(["-o", LOCK_TIMEOUT].map(OsString::from));
@@ -144,13 +136,14 @@ fn apt_get(arguments: &[&str]) -> Result<(), String> {
         .args(&words[1..])
         .stdin(Stdio::null())
         .output()
-        .map_err(|error| format!("apt-get cannot be run: {error}"))?;
+        .map_err(|error| anyhow!("apt-get cannot be run: {error}"))?;
+    limit::ensure_in_time(LIMIT, "apt-get", output.status)?;
     if output.status.success() {
         return Ok(());
     }
     let said = String::from_utf8_lossy(&output.stderr).into_owned();
     let last = said.lines().rev().find(|line| line.starts_with("E: ")).unwrap_or("it does not say why");
-    Err(format!("apt-get {} failed: {last}", arguments[0]))
+    bail!("apt-get {} failed: {last}", arguments[0])
 }
 
 fn sudo_works() -> bool {
@@ -174,11 +167,7 @@ mod tests {
 
     #[test]
     fn the_error_says_what_to_type() {
-        let error = MissingPrograms {
-            programs: vec!["busybox"],
-            packages: vec!["busybox-static"],
-            reason: "this needs root".to_owned(),
-        };
-        assert!(error.to_string().contains("apt-get install --no-install-recommends busybox-static"));
+        let error = not_installed(&["busybox"], &["busybox-static"], "this needs root");
+        assert!(error.contains("apt-get install --no-install-recommends busybox-static"));
     }
 }

@@ -6,11 +6,12 @@
 use std::fs::{self, File};
 use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 use anyhow::{Context as _, Result, bail};
 
 use crate::cache::Cache;
+use crate::limit::{LIMIT, ensure_in_time, limited};
 use crate::packages;
 use crate::progress::Step;
 
@@ -120,9 +121,10 @@ struct Failed(String);
 
 /// The standard output of a program, or its last words.
 fn said(program: &Path, arguments: &[&str]) -> Result<Result<String, Failed>> {
-    let mut command = Command::new(program);
+    let mut command = limited(LIMIT, program);
     command.args(arguments).env("LC_ALL", "C.UTF-8").env_remove("PYTHONPATH").stdin(Stdio::null());
     let output = command.output().with_context(|| format!("cannot run {}", program.display()))?;
+    ensure_in_time(LIMIT, &program.display().to_string(), output.status)?;
     if output.status.success() {
         return Ok(Ok(String::from_utf8_lossy(&output.stdout).into_owned()));
     }

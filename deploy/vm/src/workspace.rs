@@ -9,6 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::initramfs::GuestFile;
+use crate::limit::{LIMIT, ensure_in_time, limited};
 use crate::progress::Step;
 use crate::slim::without_debug_information;
 
@@ -58,7 +59,7 @@ impl Programs {
         let root = root().context(NO_WORKSPACE)?;
         let name = profile.name();
         let step = Step::start(format!("building kprobed, kprobectl and the agent ({name})"));
-        let mut command = cargo(&root);
+        let mut command = in_workspace(&root, limited(LIMIT, cargo_program()));
         command
             .args(["build", "--bins", "--message-format=json-render-diagnostics", "--profile", name])
             .args(selected(&OF_PROGRAMS, profile != Profile::Demo));
@@ -78,7 +79,7 @@ impl Programs {
     pub fn build_bench(package: &str, bench: &'static str) -> Result<PathBuf> {
         let root = root().context(NO_WORKSPACE)?;
         let step = Step::start(format!("building the benchmark {bench}"));
-        let mut command = cargo(&root);
+        let mut command = in_workspace(&root, limited(LIMIT, cargo_program()));
         command
             .args(["bench", "--no-run", "--message-format=json-render-diagnostics"])
             .args(selected(&[package], true))
@@ -106,13 +107,21 @@ impl Programs {
 fn built_by(mut command: Command) -> Result<HashMap<String, PathBuf>> {
     let output =
         command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
+    ensure_in_time(LIMIT, "cargo", output.status)?;
     ensure!(output.status.success(), "cargo failed ({})", output.status);
     Ok(executables(&String::from_utf8_lossy(&output.stdout)))
 }
 
 /// cargo, the one that runs this program if any, in the workspace.
 pub fn cargo(root: &Path) -> Command {
-    let mut command = Command::new(env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo")));
+    in_workspace(root, Command::new(cargo_program()))
+}
+
+fn cargo_program() -> OsString {
+    env::var_os("CARGO").unwrap_or_else(|| OsString::from("cargo"))
+}
+
+fn in_workspace(root: &Path, mut command: Command) -> Command {
     command.current_dir(root);
     // What cargo told this program about itself must not reach the inner cargo's build scripts:
     // they would run again.

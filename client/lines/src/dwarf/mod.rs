@@ -194,7 +194,9 @@ impl<'a> Dwarf<'a> {
     /// The units of the symbols of a global function, if it is of a source that no other one includes: its
     /// copies are in its own unit then.
     fn units_by_symbol(&self, name: &str) -> Result<Option<Vec<usize>>> {
-        if self.image.symbols.named(name).any(|symbol| !symbol.is_global) {
+        // A static function may have a symbol with a suffix (`NAME.isra.0`) in one source, and none in others.
+        let mut named = self.image.symbols.named(name).peekable();
+        if named.peek().is_none() || named.any(|symbol| !symbol.is_global) {
             return Ok(None);
         }
         let mut units = Vec::new();

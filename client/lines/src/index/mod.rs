@@ -227,10 +227,12 @@ impl<'a> Index<'a> {
             .and_then(|number| self.names().ok()?.get(number))
             .ok_or_else(damaged)?;
         let chosen = once(&self.chosen, || part(self.parts, self.head.chosen))?.get(unit);
-        if let Some((_, own)) = chosen.and_then(|chosen| chosen.iter().find(|(name, _)| *name == number)) {
-            return self.numbered(*own);
-        }
-        match named.types.as_slice() {
+        let chosen = chosen.into_iter().flatten().filter(|(name, _)| *name == number);
+        let mut own: Vec<u64> = chosen.map(|(_, own)| *own).collect();
+        own.sort_unstable();
+        own.dedup();
+        let types = if own.is_empty() { &named.types } else { &own };
+        match types.as_slice() {
             [only] => self.numbered(*only),
             [] => Ok(Type::Composite {
                 keyword: named.keyword.clone(),
@@ -240,8 +242,9 @@ impl<'a> Index<'a> {
             }),
             several => {
                 let (count, text) = (several.len(), format!("{} {}", named.keyword, named.name));
+                let defined = if own.is_empty() { "none" } else { "all" };
                 Err(LinesError::new(format!(
-                    "{count} different structures are named `{text}`, and this source defines none of them"
+                    "{count} different structures are named `{text}`, and this source defines {defined} of them"
                 )))
             }
         }

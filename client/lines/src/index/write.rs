@@ -286,12 +286,16 @@ impl Lookup {
 
 /// A unit with the rules of the frames of its code.
 fn stored(unit: Unit, frames: &[(Range, Value)]) -> StoredUnit {
-    let mut own = Vec::new();
-    let ranges = || unit.functions.iter().flat_map(|function| &function.scope.ranges);
-    for range in ranges() {
-        let first = frames.partition_point(|(frame, _)| frame.end <= range.start);
-        let inside = frames.get(first..).unwrap_or_default().iter();
-        own.extend(inside.take_while(|(frame, _)| frame.start < range.end).cloned());
+    let (mut own, mut next) = (Vec::new(), 0);
+    let ranges = unit.functions.iter().flat_map(|function| &function.scope.ranges);
+    let mut ranges: Vec<Range> = ranges.copied().collect();
+    ranges.sort_by_key(|range| range.start);
+    for range in ranges {
+        // A rule is taken once, though many functions of a file may claim the same addresses.
+        let first = frames.partition_point(|(frame, _)| frame.end <= range.start).max(next);
+        let end = frames.partition_point(|(frame, _)| frame.start < range.end);
+        own.extend_from_slice(frames.get(first..end).unwrap_or_default());
+        next = next.max(end);
     }
     let mut unit = unit;
     forget_ids(&mut unit);
@@ -325,4 +329,25 @@ fn forget_ids(unit: &mut Unit) {
             variable.id = 0;
         }
     });
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::model::{Declaration, Function, Scope};
+
+    #[test]
+    fn functions_at_the_same_addresses_have_each_rule_once() {
+        let frame = |start: u64| (Range { start, end: start + 0x10 }, Value::Register(7));
+        let frames = [frame(0x10), frame(0x20), frame(0x30), frame(0x80)];
+        let function = |start, end| {
+            let (declared, ranges) = (Declaration { file: 0, line: 1 }, vec![Range { start, end }]);
+            let scope = Scope { kind: ScopeKind::Body, ranges, variables: Vec::new(), scopes: Vec::new() };
+            Function { name: "f".to_owned(), declared, entry: None, scope }
+        };
+        let mut functions = vec![function(0x38, 0x50), function(0x18, 0x28), function(0x40, 0x10)];
+        functions.extend((0..1000).map(|_| function(0x10, 0x30)));
+        let unit = Unit { functions, ..Unit::default() };
+        assert_eq!(stored(unit, &frames).frames.len(), 3);
+    }
 }

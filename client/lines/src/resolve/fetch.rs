@@ -103,7 +103,8 @@ fn single(symbols: &Symbols, value: &Value, kind: Kind) -> Result<Option<(String
         Value::Constant(number) => {
             let text =
                 if kind.signed { format!("\\{}", number.cast_signed()) } else { format!("\\{number}") };
-            Some((text, format!("{}{}", letter(kind.signed), kind.bits)))
+            // That of a bit-field has a number of bits that no type of the kernel has.
+            Some((text, format!("{}{}", letter(kind.signed), kind.bits.max(8).next_power_of_two())))
         }
         Value::Register(number) => Some((register(*number)?, format!("{}64", letter(kind.signed)))),
         Value::Memory { address, bytes, user } => {
@@ -218,5 +219,22 @@ pub(super) fn or_shifted(low: Option<Value>, high: Value, by: u8) -> Value {
     match low {
         None => shifted,
         Some(low) => Value::binary(Operator::Or, low, shifted),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_constant_has_a_type_of_the_kernel() {
+        let symbols = Symbols::default();
+        let of = |number, bits, signed| {
+            let kind = Kind { bits, signed, is_pointer: false };
+            fetched(&symbols, "f", Value::Constant(number), kind).unwrap().fetches[0].text()
+        };
+        assert_eq!(of(5, 3, false), r"f=\5:u8");
+        assert_eq!(of(0x1ff, 9, true), r"f=\-1:s16");
+        assert_eq!(of(7, 64, false), r"f=\7:u64");
     }
 }

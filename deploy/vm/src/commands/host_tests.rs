@@ -14,6 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
+use kprobed_vm::limit::{ensure_in_time, limited};
 use kprobed_vm::progress::{self, Step};
 use kprobed_vm::workspace;
 use serde_json::Value;
@@ -23,9 +24,6 @@ const LIMIT: Duration = Duration::from_mins(15);
 
 /// Tests of one program that run at a time. More than there are CPUs, since tests wait.
 const THREADS: &str = "4";
-
-/// What `timeout` ends with when the program had to be ended.
-const TIMED_OUT: i32 = 124;
 
 /// The package whose integration test boots guests.
 const GUESTS: &str = "kprobed-vm";
@@ -179,11 +177,8 @@ impl TestProgram {
         let begun = Instant::now();
         let mut said = tempfile::tempfile().context("a file for the output")?;
         let both = || said.try_clone().map(Stdio::from);
-        let mut command = Command::new("timeout");
+        let mut command = limited(LIMIT, &self.path);
         command
-            .args(["--foreground", "--kill-after=10"])
-            .arg(LIMIT.as_secs().to_string())
-            .arg(&self.path)
             .args(arguments)
             .current_dir(&self.directory)
             .env("CARGO_MANIFEST_DIR", &self.directory)
@@ -203,11 +198,7 @@ impl TestProgram {
             return Ok(());
         }
         progress::result(&text)?;
-        ensure!(
-            status.code() != Some(TIMED_OUT),
-            "{selection} did not end within {} s: what ran last is above",
-            LIMIT.as_secs()
-        );
+        ensure_in_time(LIMIT, &format!("{selection} (what ran last is above)"), status)?;
         bail!("{selection} ended with {status} after {seconds:.1} s: its output is above");
     }
 }

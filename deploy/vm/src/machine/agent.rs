@@ -1,14 +1,12 @@
 //! One connection of the host to the agent in the guest.
 
-use std::io::{self, Read};
+use std::io;
 use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
 use super::command::{Input, Stream};
-use crate::protocol::{
-    ALIVE_INTERVAL, CHUNK_BYTES, Frame, ProtocolError, Status, VERSION, read_frame, write_frame,
-};
+use crate::protocol::{ALIVE_INTERVAL, Frame, ProtocolError, Status, VERSION, read_frame, write_frame};
 
 /// How long the agent may be silent before the guest counts as hung. The agent speaks every
 /// [`ALIVE_INTERVAL`]; an emulated guest on a busy host can be that much slower.
@@ -142,35 +140,5 @@ impl Conversation {
         let result = answer(self);
         drop(self.stream.shutdown(Shutdown::Both));
         result
-    }
-
-    /// Sends `bytes` as the data of the request that was just sent, while `answer` reads: the guest
-    /// may well answer, and wait for its answer to be read, before it has read everything.
-    pub(super) fn with_data<T>(
-        &mut self,
-        bytes: impl Read + Send,
-        answer: impl FnOnce(&mut Self) -> Result<T, Failure>,
-    ) -> Result<T, Failure> {
-        let outgoing = self.stream.try_clone()?;
-        thread::scope(|scope| {
-            // An error of sending shows in the answer, or in its absence.
-            let sender = scope.spawn(move || send_data(outgoing, bytes));
-            let result = answer(self);
-            // The answer is complete (or will never be): a guest that does not read must not keep
-            // the sender.
-            drop(self.stream.shutdown(Shutdown::Both));
-            drop(sender.join());
-            result
-        })
-    }
-}
-
-fn send_data(mut to: TcpStream, mut bytes: impl Read) -> io::Result<()> {
-    let mut chunk = vec![0; CHUNK_BYTES];
-    loop {
-        match bytes.read(&mut chunk)? {
-            0 => return write_frame(&mut to, &Frame::End),
-            count => write_frame(&mut to, &Frame::Data(chunk[..count].to_vec()))?,
-        }
     }
 }

@@ -1,36 +1,48 @@
 //! The guest's serial console: its text, and the lines that report a panic, an oops or a stall.
 
-use std::fs;
+use std::fs::File;
+use std::io;
+use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
-/// The file that QEMU writes the console into.
-#[derive(Clone, Debug)]
+/// The file that QEMU writes the console into. It is read although another program has removed its directory.
+#[derive(Debug)]
 pub(super) struct Console {
     path: PathBuf,
+    file: File,
 }
 
 impl Console {
-    pub(super) fn new(path: PathBuf) -> Self {
-        Self { path }
+    /// An empty file at this path, replacing what is there.
+    pub(super) fn create(path: PathBuf) -> io::Result<Self> {
+        let file = File::options().read(true).write(true).create(true).truncate(true).open(&path)?;
+        Ok(Self { path, file })
     }
 
     pub(super) fn path(&self) -> &Path {
         &self.path
     }
 
-    /// Everything so far. A log that is not there yet is an empty one.
+    /// Everything so far. Nothing if the file cannot be read.
     pub(super) fn text(&self) -> String {
-        fs::read(&self.path).map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+        self.bytes().map(|bytes| String::from_utf8_lossy(&bytes).into_owned()).unwrap_or_default()
+    }
+
+    fn bytes(&self) -> io::Result<Vec<u8>> {
+        let length = usize::try_from(self.file.metadata()?.len()).map_err(io::Error::other)?;
+        let mut bytes = vec![0; length];
+        self.file.read_exact_at(&mut bytes, 0)?;
+        Ok(bytes)
     }
 }
 
-/// The first line in which the kernel, or the guest's PID 1, reports that something is wrong.
-pub(super) fn problem(text: &str) -> Option<String> {
+/// The lines in which the kernel, or the guest's PID 1, reports that something is wrong.
+pub(super) fn problems(text: &str) -> impl Iterator<Item = &str> {
     let wrong = |message: &&str| is_failure(message) || message.starts_with("WARNING: ");
-    text.lines().map(message).find(wrong).map(str::to_owned)
+    text.lines().map(message).filter(wrong)
 }
 
-/// As [`problem`], but only what the guest does not survive, or should not.
+/// The first of [`problems`], but only what the guest does not survive, or should not.
 pub(super) fn failure(text: &str) -> Option<String> {
     text.lines().map(message).find(|message| is_failure(message)).map(str::to_owned)
 }
@@ -77,7 +89,24 @@ fn is_failure(message: &str) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
+
+    #[test]
+    fn a_console_is_read_when_its_directory_is_gone() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("serial.log");
+        fs::write(&path, "of an earlier boot").unwrap();
+        let console = Console::create(path.clone()).unwrap();
+        assert_eq!(console.text(), "");
+        // QEMU empties the file, and writes into it.
+        let mut qemu = File::create(&path).unwrap();
+        io::Write::write_all(&mut qemu, b"one\n").unwrap();
+        directory.close().unwrap();
+        io::Write::write_all(&mut qemu, b"two\n").unwrap();
+        assert_eq!(console.text(), "one\ntwo\n");
+    }
 
     #[test]
     fn trouble_is_found_with_and_without_time_stamp() {
@@ -90,15 +119,15 @@ mod tests {
             "kprobed-guest: failed: mount /dev/vda: EINVAL",
         ] {
             let text = format!("[    0.5] booting\r\n{line}\r\n[    1.0] after\r\n");
-            assert_eq!(problem(&text).as_deref(), Some(message(line)), "{line}");
-            assert_eq!(failure(&text), problem(&text), "{line}");
+            assert_eq!(problems(&text).collect::<Vec<_>>(), [message(line)], "{line}");
+            assert_eq!(failure(&text).as_deref(), Some(message(line)), "{line}");
         }
     }
 
     #[test]
     fn a_warning_is_a_problem_but_no_failure() {
         let text = "[    9.9] WARNING: CPU: 0 PID: 1 at kernel/kprobes.c:1100 arm_kprobe+0x1/0x2";
-        assert!(problem(text).is_some());
+        assert_eq!(problems(text).count(), 1);
         assert_eq!(failure(text), None);
     }
 
@@ -111,7 +140,7 @@ mod tests {
             "[    0.4] printk: console [ttyS0] enabled",
             "",
         ] {
-            assert_eq!(problem(line), None, "{line}");
+            assert_eq!(problems(line).count(), 0, "{line}");
         }
     }
 

@@ -13,7 +13,7 @@ mod qmp;
 mod snapshot;
 
 use std::fs;
-use std::io;
+use std::io::{self, Cursor};
 use std::net::{Ipv4Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 use std::sync::{Mutex, PoisonError};
@@ -145,13 +145,11 @@ impl Machine {
     }
 
     fn boot_once(config: &MachineConfig) -> Result<Self, MachineError> {
-        let console = Console::new(config.serial_log.clone());
+        // QEMU empties it, but only once it runs; what an earlier boot said must not be taken for this one's.
+        let console = Console::create(config.serial_log.clone()).map_err(host("write the serial log"))?;
         let mut qemu_messages = config.serial_log.clone().into_os_string();
         qemu_messages.push(".qemu");
         let qemu_messages = PathBuf::from(qemu_messages);
-        // QEMU truncates it, but only once it runs; what an earlier boot said must not be taken for
-        // this one's.
-        fs::write(&config.serial_log, "").map_err(host("write the serial log"))?;
         let mut ports = qemu::free_ports(config.forwards.len() + 1).map_err(host("find a free port"))?;
         let agent_port = ports.pop().unwrap_or_default();
         let mut forwards: Vec<(u16, u16)> = config
@@ -234,11 +232,9 @@ impl Machine {
     pub fn exec_streaming(
         &self,
         command: &Command,
-        mut output: impl FnMut(Stream, &[u8]),
+        output: impl FnMut(Stream, &[u8]),
     ) -> Result<Status, MachineError> {
-        self.converse(&request(command), |conversation| {
-            conversation.with_data(command.stdin.as_slice(), |conversation| conversation.outcome(&mut output))
-        })
+        self.exec_with_input(command, Input::read(Cursor::new(command.stdin.clone())), output)
     }
 
     /// As [`Machine::exec_streaming`], with `input` instead of the command's own, taken while it runs. The end
@@ -258,7 +254,8 @@ impl Machine {
     /// permission bits.
     pub fn put(&self, path: &str, mode: u32, bytes: &[u8]) -> Result<(), MachineError> {
         let request = Frame::Put { path: path.to_owned(), mode };
-        self.converse(&request, |conversation| conversation.with_data(bytes, Conversation::done))
+        let bytes = Input::read(Cursor::new(bytes.to_vec()));
+        self.converse(&request, |conversation| conversation.with_input(bytes, Conversation::done))
     }
 
     /// Reads a file.
@@ -331,7 +328,12 @@ impl Machine {
     /// The first line on the console so far that reports a panic, oops, bug, warning, lock-up or
     /// stall.
     pub fn console_problem(&self) -> Option<String> {
-        console::problem(&self.console.text())
+        self.console_problems().into_iter().next()
+    }
+
+    /// All such lines.
+    pub fn console_problems(&self) -> Vec<String> {
+        console::problems(&self.console.text()).map(str::to_owned).collect()
     }
 
     /// Why the guest has ended, or should be abandoned, if so: QEMU has ended, or its kernel has
@@ -359,11 +361,6 @@ impl Machine {
     /// The file that the console goes to.
     pub fn serial_log(&self) -> &Path {
         self.console.path()
-    }
-
-    /// CPU time of QEMU so far.
-    pub fn cpu_time(&self) -> Duration {
-        self.qemu.cpu_time()
     }
 
     /// Process id of QEMU.
@@ -425,17 +422,6 @@ impl Machine {
             None => Ok(()),
         }
     }
-}
-
-impl AsRef<Self> for Machine {
-    fn as_ref(&self) -> &Self {
-        self
-    }
-}
-
-/// CPU time of all machines that the calling thread has ended or dropped.
-pub fn cpu_time_of_dropped() -> Duration {
-    qemu::cpu_time_of_dropped()
 }
 
 fn request(command: &Command) -> Frame {

@@ -4,8 +4,7 @@
 //! `setpriv --pdeathsig` has the kernel kill QEMU when its parent ends. The kernel means the parent
 //! *thread*, so a thread of its own starts QEMU and stays until QEMU has ended.
 
-use std::cell::Cell;
-use std::fs::{self, File};
+use std::fs::File;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::os::unix::process::CommandExt as _;
@@ -17,7 +16,7 @@ use std::time::Duration;
 
 use nix::sys::signal::{Signal, kill};
 use nix::sys::wait::{Id, WaitPidFlag, waitid};
-use nix::unistd::{Pid, SysconfVar, sysconf};
+use nix::unistd::Pid;
 
 use super::accel::Accelerator;
 use super::qmp::Qmp;
@@ -27,29 +26,12 @@ use crate::protocol;
 /// The program that is run.
 pub(super) const PROGRAM: &str = "qemu-system-x86_64";
 
-thread_local! {
-    /// CPU time of those that this thread has dropped.
-    static DROPPED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
-}
-
-/// CPU time of all QEMUs that the calling thread has dropped.
-pub(super) fn cpu_time_of_dropped() -> Duration {
-    DROPPED.get()
-}
-
-/// How a process ended.
-#[derive(Debug, Default)]
-struct End {
-    /// Absent while it runs.
-    status: Option<ExitStatus>,
-    cpu_time: Duration,
-}
-
 /// A running, or ended, QEMU. Dropping it kills it.
 #[derive(Debug)]
 pub(super) struct Qemu {
     pid: Pid,
-    ended: Arc<(Mutex<End>, Condvar)>,
+    /// How it ended; absent while it runs.
+    ended: Arc<(Mutex<Option<ExitStatus>>, Condvar)>,
 }
 
 impl Qemu {
@@ -57,7 +39,7 @@ impl Qemu {
     /// control it.
     pub(super) fn start(arguments: Vec<String>, messages: &Path) -> io::Result<(Self, Qmp)> {
         let messages = File::create(messages)?;
-        let ended = Arc::new((Mutex::new(End::default()), Condvar::new()));
+        let ended = Arc::new((Mutex::new(None), Condvar::new()));
         let publish = Arc::clone(&ended);
         let (started, outcome) = mpsc::sync_channel(1);
         thread::Builder::new().name("qemu-parent".into()).spawn(move || {
@@ -86,8 +68,7 @@ impl Qemu {
             let pid = Pid::from_raw(child.id().cast_signed());
             waitid(Id::Pid(pid), WaitPidFlag::WEXITED | WaitPidFlag::WNOWAIT).ok();
             let mut end = publish.0.lock().unwrap_or_else(PoisonError::into_inner);
-            end.cpu_time = cpu_time(pid);
-            end.status = child.wait().ok();
+            *end = child.wait().ok();
             drop(end);
             publish.1.notify_all();
         })?;
@@ -103,24 +84,18 @@ impl Qemu {
 
     /// How it ended, if it has.
     pub(super) fn status(&self) -> Option<ExitStatus> {
-        self.lock().status
-    }
-
-    /// CPU time that it has used so far, or until its end.
-    pub(super) fn cpu_time(&self) -> Duration {
-        let end = self.lock();
-        if end.status.is_some() { end.cpu_time } else { cpu_time(self.pid) }
+        *self.lock()
     }
 
     /// Waits for its end for at most `timeout`.
     pub(super) fn wait(&self, timeout: Duration) -> Option<ExitStatus> {
-        let waited = self.ended.1.wait_timeout_while(self.lock(), timeout, |end| end.status.is_none());
-        waited.unwrap_or_else(PoisonError::into_inner).0.status
+        let waited = self.ended.1.wait_timeout_while(self.lock(), timeout, |end| end.is_none());
+        *waited.unwrap_or_else(PoisonError::into_inner).0
     }
 
     /// Kills it, as a power cut would, and waits until it is gone.
     pub(super) fn kill(&self) {
-        if self.lock().status.is_none() {
+        if self.lock().is_none() {
             kill(self.pid, Signal::SIGKILL).ok();
         }
         // A killed process is gone within milliseconds, unless the host's disk hangs; then waiting
@@ -128,7 +103,7 @@ impl Qemu {
         self.wait(Duration::from_secs(10));
     }
 
-    fn lock(&self) -> MutexGuard<'_, End> {
+    fn lock(&self) -> MutexGuard<'_, Option<ExitStatus>> {
         self.ended.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }
@@ -136,22 +111,7 @@ impl Qemu {
 impl Drop for Qemu {
     fn drop(&mut self) {
         self.kill();
-        DROPPED.set(DROPPED.get() + self.cpu_time());
     }
-}
-
-/// User and system time of a process that is there, if only as a zombie.
-fn cpu_time(pid: Pid) -> Duration {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let ticks_per_second =
-        sysconf(SysconfVar::CLK_TCK).ok().flatten().and_then(|ticks| u64::try_from(ticks).ok());
-    Duration::from_millis(1000 * cpu_ticks(&stat) / ticks_per_second.unwrap_or(100).max(1))
-}
-
-/// `utime` and `stime` of /proc/PID/stat. What is before them may contain blanks, in parentheses.
-fn cpu_ticks(stat: &str) -> u64 {
-    let words = stat.rsplit_once(')').map_or("", |(_, words)| words).split_ascii_whitespace();
-    words.skip(11).take(2).filter_map(|word| word.parse::<u64>().ok()).sum()
 }
 
 /// Free TCP ports on loopback, all different. Another program may take one before QEMU does: QEMU
@@ -256,6 +216,8 @@ fn escaped(path: &Path) -> String {
 
 #[cfg(test)]
 mod tests {
+    use std::fs;
+
     use super::*;
 
     #[test]
@@ -280,12 +242,6 @@ mod tests {
             )
         );
         assert!(!arguments.iter().any(|argument| argument.contains("virtio-blk")));
-    }
-
-    #[test]
-    fn cpu_times_are_read() {
-        assert_eq!(cpu_ticks("7 (a b) c) S 1 2 3 4 5 6 7 8 9 10 250 50 0 0"), 300);
-        assert_eq!(cpu_ticks(""), 0);
     }
 
     #[test]

@@ -14,6 +14,8 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
+use anyhow::{Result, anyhow, ensure};
+
 use crate::machine::copy_sparse;
 
 const MAGIC: u64 = 0x006a_7366_7773_6872;
@@ -30,59 +32,6 @@ const MARK: u64 = 8;
 
 /// Sizes that a sector can have, in bytes.
 const SECTOR_BYTES: [u64; 4] = [512, 1024, 2048, 4096];
-
-/// Why a log cannot be read, or played.
-#[derive(Debug, thiserror::Error)]
-pub enum WriteLogError {
-    /// The host failed.
-    #[error("{path}: {source}")]
-    Host {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// It does not begin as a log does.
-    #[error("{path} is not a log of writes that is understood: its {what} is {value:#x}, not {expected:#x}")]
-    NotALog {
-        /// The file.
-        path: PathBuf,
-        /// What is wrong.
-        what: &'static str,
-        /// What is there.
-        value: u64,
-        /// What should be there.
-        expected: u64,
-    },
-    /// The super block counts an entry that is not there as a whole.
-    #[error(
-        "{path}: entry {entry} goes from byte {at} beyond the end of the log, or of what a disk can have"
-    )]
-    Truncated {
-        /// The file.
-        path: PathBuf,
-        /// Counted from 0.
-        entry: u64,
-        /// Where it begins, in bytes.
-        at: u64,
-    },
-    /// An entry has flags that are not known.
-    #[error(
-        "{path}: entry {entry} at byte {at} has the flags {flags:#x}, and those above {known:#x} are not known"
-    )]
-    Flags {
-        /// The file.
-        path: PathBuf,
-        /// Counted from 0.
-        entry: u64,
-        /// Where it begins, in bytes.
-        at: u64,
-        /// Its flags.
-        flags: u64,
-        /// All flags that are known.
-        known: u64,
-    },
-}
 
 /// One entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -136,24 +85,28 @@ pub struct Cut {
 
 impl WriteLog {
     /// Reads the entries; their data stays in the file.
-    ///
-    /// # Errors
-    /// [`WriteLogError`].
-    pub fn open(path: &Path) -> Result<Self, WriteLogError> {
+    pub fn open(path: &Path) -> Result<Self> {
         let file = File::open(path).map_err(host(path))?;
         let (count, sector_bytes) = super_block(path, &file)?;
         let length = file.metadata().map_err(host(path))?.len();
         let mut entries = Vec::new();
         let mut at = sector_bytes;
         for entry in 0..count {
-            let truncated = || WriteLogError::Truncated { path: path.to_owned(), entry, at };
+            let truncated = || {
+                anyhow!(
+                    "{}: entry {entry} goes from byte {at} beyond the end of the log, or of what a disk can have",
+                    path.display()
+                )
+            };
             let mut header = [0; ENTRY_BYTES];
             read(path, &file, &mut header, at)?.ok_or_else(truncated)?;
             let [sector, sectors, flags, marked] = [0, 8, 16, 24].map(|from| number(&header, from, 8));
             let known = FLUSH | FUA | DISCARD | MARK;
-            if flags & !known != 0 {
-                return Err(WriteLogError::Flags { path: path.to_owned(), entry, at, flags, known });
-            }
+            ensure!(
+                flags & !known == 0,
+                "{}: entry {entry} at byte {at} has the flags {flags:#x}, and those above {known:#x} are not known",
+                path.display()
+            );
             let size = sectors.checked_mul(sector_bytes).ok_or_else(truncated)?;
             let offset = sector.checked_mul(sector_bytes).ok_or_else(truncated)?;
             offset.checked_add(size).filter(|end| i64::try_from(*end).is_ok()).ok_or_else(truncated)?;
@@ -195,7 +148,7 @@ impl WriteLog {
         Cut { end, durable, kept: Vec::new() }
     }
 
-    fn write(&self, entry: &LogEntry, path: &Path, image: &File) -> Result<(), WriteLogError> {
+    fn write(&self, entry: &LogEntry, path: &Path, image: &File) -> Result<()> {
         const PART: usize = 64 << 10;
         let mut part = vec![0; PART];
         let mut done = 0;
@@ -211,10 +164,7 @@ impl WriteLog {
 
 /// How many entries a log has which QEMU is writing: at least those up to the last flush that the
 /// guest believes to be done.
-///
-/// # Errors
-/// [`WriteLogError`].
-pub fn position(path: &Path) -> Result<usize, WriteLogError> {
+pub fn position(path: &Path) -> Result<usize> {
     let file = File::open(path).map_err(host(path))?;
     let (count, _) = super_block(path, &file)?;
     Ok(usize::try_from(count).unwrap_or(usize::MAX))
@@ -233,10 +183,7 @@ pub struct Replay<'a> {
 impl<'a> Replay<'a> {
     /// Begins with the image at `first`, as the disk was before the log, and keeps a copy of it at
     /// `path` that goes on with the cuts.
-    ///
-    /// # Errors
-    /// [`WriteLogError::Host`].
-    pub fn new(log: &'a WriteLog, first: &Path, path: &Path) -> Result<Self, WriteLogError> {
+    pub fn new(log: &'a WriteLog, first: &Path, path: &Path) -> Result<Self> {
         copy_sparse(first, path).map_err(host(path))?;
         let image = OpenOptions::new().write(true).open(path).map_err(host(path))?;
         Ok(Self { log, path: path.to_owned(), image, applied: 0 })
@@ -246,12 +193,14 @@ impl<'a> Replay<'a> {
     /// is on the image is not taken back.
     ///
     /// # Errors
-    /// [`WriteLogError::Host`], also for a cut before the one before it.
-    pub fn cut(&mut self, cut: &Cut, to: &Path) -> Result<(), WriteLogError> {
-        if cut.durable < self.applied {
-            let why = format!("entry {} is on the image, and the cut is before it", self.applied);
-            return Err(host(&self.path)(io::Error::new(io::ErrorKind::InvalidInput, why)));
-        }
+    /// The host failed, or the cut is before the one before it.
+    pub fn cut(&mut self, cut: &Cut, to: &Path) -> Result<()> {
+        ensure!(
+            cut.durable >= self.applied,
+            "{}: entry {} is on the image, and the cut is before it",
+            self.path.display(),
+            self.applied
+        );
         for entry in &self.log.entries[self.applied..cut.durable] {
             self.log.write(entry, &self.path, &self.image)?;
         }
@@ -266,10 +215,15 @@ impl<'a> Replay<'a> {
 }
 
 /// Number of entries, and bytes of a sector.
-fn super_block(path: &Path, file: &File) -> Result<(u64, u64), WriteLogError> {
+fn super_block(path: &Path, file: &File) -> Result<(u64, u64)> {
     let mut bytes = [0; SUPER_BYTES];
     read(path, file, &mut bytes, 0)?;
-    let not = |what, value, expected| WriteLogError::NotALog { path: path.to_owned(), what, value, expected };
+    let not = |what: &str, value: u64, expected: u64| {
+        let path = path.display();
+        anyhow!(
+            "{path} is not a log of writes that is understood: its {what} is {value:#x}, not {expected:#x}"
+        )
+    };
     let [magic, version, count] = [0, 8, 16].map(|from| number(&bytes, from, 8));
     let sector_bytes = number(&bytes, 24, 4);
     if magic != MAGIC {
@@ -285,7 +239,7 @@ fn super_block(path: &Path, file: &File) -> Result<(u64, u64), WriteLogError> {
 }
 
 /// Fills `buffer`, or answers nothing when the file ends before.
-fn read(path: &Path, file: &File, buffer: &mut [u8], at: u64) -> Result<Option<()>, WriteLogError> {
+fn read(path: &Path, file: &File, buffer: &mut [u8], at: u64) -> Result<Option<()>> {
     match file.read_exact_at(buffer, at) {
         Ok(()) => Ok(Some(())),
         Err(error) if error.kind() == io::ErrorKind::UnexpectedEof => Ok(None),
@@ -298,9 +252,8 @@ fn number(bytes: &[u8], from: usize, size: usize) -> u64 {
     bytes[from..from + size].iter().rev().fold(0, |number, byte| number << 8 | u64::from(*byte))
 }
 
-fn host(path: &Path) -> impl FnOnce(io::Error) -> WriteLogError {
-    let path = path.to_owned();
-    move |source| WriteLogError::Host { path, source }
+fn host(path: &Path) -> impl FnOnce(io::Error) -> anyhow::Error {
+    move |source| anyhow!("{}: {source}", path.display())
 }
 
 #[cfg(test)]

@@ -58,7 +58,7 @@ fn deeds() -> impl Strategy<Value = Vec<Deed>> {
     vec(prop_oneof![3 => write, 1 => Just(Deed::Flush)], 0..20)
 }
 
-fn opened(bytes: &[u8]) -> (tempfile::TempDir, Result<WriteLog, WriteLogError>) {
+fn opened(bytes: &[u8]) -> (tempfile::TempDir, Result<WriteLog>) {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("log");
     fs::write(&path, bytes).unwrap();

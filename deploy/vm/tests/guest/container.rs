@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::initramfs::GuestFile;
 use kprobed_vm::lab::GuestOptions;
-use kprobed_vm::machine::{Command, Machine, PATIENCE, Signal};
+use kprobed_vm::machine::{Command, PATIENCE, Signal};
 use kprobed_vm::protocol::Status;
 use kprobed_vm::{packages, workspace};
 use serde_json::Value;
@@ -75,15 +75,8 @@ fn image(directory: &Path) -> Result<std::path::PathBuf> {
     Ok(archive)
 }
 
-fn shell(machine: &Machine, script: &str) -> Result<String> {
-    let output = machine.exec(&Command::shell(script))?;
-    let (out, err) = (output.stdout_text(), output.stderr_text());
-    ensure!(output.status.success(), "{script}: {:?}\n{out}\n{err}", output.status);
-    Ok(out)
-}
-
 /// Runs a script until it succeeds.
-fn wait_for(machine: &Machine, script: &str) -> Result<()> {
+fn wait_for(machine: &OwnMachine, script: &str) -> Result<()> {
     let begun = Instant::now();
     loop {
         let output = machine.exec(&Command::shell(script))?;
@@ -101,13 +94,13 @@ fn wait_for(machine: &Machine, script: &str) -> Result<()> {
 
 /// Replaces the content of a volume as kubelet does: a new directory, to which the link `..data` is
 /// switched.
-fn publish(machine: &Machine, volume: &str, version: u32, files: &[(&str, &str)]) -> Result<()> {
+fn publish(machine: &OwnMachine, volume: &str, version: u32, files: &[(&str, &str)]) -> Result<()> {
     for (name, text) in files {
         machine.put(&format!("{volume}/..{version}/{name}"), 0o644, text.as_bytes())?;
-        shell(machine, &format!("cd {volume}; [ -L {name} ] || ln -s ..data/{name} {name}"))?;
+        machine.shell(&format!("cd {volume}; [ -L {name} ] || ln -s ..data/{name} {name}"))?;
     }
     let switch = format!("cd {volume}; ln -sfn ..{version} ..data_tmp; mv -T ..data_tmp ..data");
-    shell(machine, &switch).map(drop)
+    machine.shell(&switch).map(drop)
 }
 
 fn the_image_works_as_the_daemonset_runs_it(fixture: &Fixture) -> Result<()> {
@@ -139,7 +132,7 @@ fn the_image_works_as_the_daemonset_runs_it(fixture: &Fixture) -> Result<()> {
     wait_for(&machine, "kprobectl list > /dev/null")?;
     only_these_capabilities(&machine, &pod)?;
     // The name of the node, not that of the pod.
-    let (host, healthy) = (shell(&machine, "hostname")?, shell(&machine, "kprobectl doctor")?);
+    let (host, healthy) = (machine.shell("hostname")?, machine.shell("kprobectl doctor")?);
     ensure!(healthy.contains(host.trim()), "{healthy}");
     // The labels of the pod, and other ones.
     ensure!(healthy.contains("topology.kubernetes.io/zone=eu-1a"), "{healthy}");
@@ -148,8 +141,8 @@ fn the_image_works_as_the_daemonset_runs_it(fixture: &Fixture) -> Result<()> {
 
     // What the ConfigMap declares is there, fires, and is observed.
     wait_for(&machine, "kprobectl get k8s/open -o json | grep -q '\"state\": *\"PROBE_STATE_ARMED\"'")?;
-    shell(&machine, "workload open /etc/passwd 0 0 3 && kprobectl ledger > /dev/null")?;
-    let seen = shell(&machine, "kprobectl observe k8s/open --oldest --until-now -o json")?;
+    machine.shell("workload open /etc/passwd 0 0 3 && kprobectl ledger > /dev/null")?;
+    let seen = machine.shell("kprobectl observe k8s/open --oldest --until-now -o json")?;
     let events: Vec<Value> = seen.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
     let events: Vec<&Value> = events.iter().filter(|event| event["type"] == "event").collect();
     let opened =
@@ -159,7 +152,7 @@ fn the_image_works_as_the_daemonset_runs_it(fixture: &Fixture) -> Result<()> {
     // namespace: it does not record itself.
     let own = |event: &&&Value| event["comm"].as_str().is_some_and(|comm| comm.starts_with("kprobed"));
     ensure!(events.iter().filter(own).count() == 0, "{seen}");
-    let ledger: Value = serde_json::from_str(&shell(&machine, "kprobectl ledger -o json")?)?;
+    let ledger: Value = serde_json::from_str(&machine.shell("kprobectl ledger -o json")?)?;
     let of_probe = ledger["probes"].as_array().into_iter().flatten().find(|one| one["probe"] == "k8s/open");
     let own = of_probe.and_then(|one| one["own"].as_str()).context("hits by the daemon's own threads")?;
     ensure!(own.parse::<u64>()? > 0, "{ledger}");
@@ -169,28 +162,25 @@ fn the_image_works_as_the_daemonset_runs_it(fixture: &Fixture) -> Result<()> {
     wait_for(&machine, "kprobectl get k8s/getppid -o json | grep -q '\"state\": *\"PROBE_STATE_ARMED\"'")?;
 
     nothing_else_was_written(&machine, &volumes)?;
-    shell(&machine, &format!("crun --cgroup-manager=disabled kill kprobed {}", Signal::SIGTERM as i32))?;
+    machine.shell(&format!("crun --cgroup-manager=disabled kill kprobed {}", Signal::SIGTERM as i32))?;
     let ended = machine.wait("container", PATIENCE)?;
     ensure!(
         ended.success(),
         "{ended:?}: {}",
         String::from_utf8_lossy(&machine.get("/run/log/container.log")?)
     );
-    let left = shell(&machine, "cat /sys/kernel/tracing/kprobe_events; ls /sys/kernel/tracing/instances")?;
+    let left = machine.shell("cat /sys/kernel/tracing/kprobe_events; ls /sys/kernel/tracing/instances")?;
     ensure!(left.trim().is_empty(), "the daemon has left {left}");
     machine.power_off().map_err(Into::into)
 }
 
 /// The node as kubelet leaves it before it starts the container.
-fn prepare(machine: &Machine, volumes: &[Volume], config: &Value) -> Result<()> {
-    shell(
-        machine,
-        &format!(
-            "mount -t tracefs tracefs /sys/kernel/tracing; mount -t debugfs debugfs /sys/kernel/debug
+fn prepare(machine: &OwnMachine, volumes: &[Volume], config: &Value) -> Result<()> {
+    machine.shell(&format!(
+        "mount -t tracefs tracefs /sys/kernel/tracing; mount -t debugfs debugfs /sys/kernel/debug
              mount -t cgroup2 cgroup2 /sys/fs/cgroup
              mkdir -p {BUNDLE} && tar -xf {ARCHIVE} -C {BUNDLE} && rm {ARCHIVE}"
-        ),
-    )?;
+    ))?;
     machine.put(&format!("{BUNDLE}/config.json"), 0o600, config.to_string().as_bytes())?;
     let configuration = fs::read_to_string(deploy()?.join("kubernetes/base/kprobed.toml"))?;
     publish(machine, CONFIG, 1, &[("kprobed.toml", &configuration)])?;
@@ -198,13 +188,13 @@ fn prepare(machine: &Machine, volumes: &[Volume], config: &Value) -> Result<()> 
     publish(machine, PODINFO, 1, &[("labels", "topology.kubernetes.io/zone=\"eu-1a\"\n")])?;
     // DirectoryOrCreate.
     for volume in volumes {
-        shell(machine, &format!("mkdir -p {}", volume.source))?;
+        machine.shell(&format!("mkdir -p {}", volume.source))?;
     }
-    shell(machine, "sleep 1.1; touch /tmp/before").map(drop)
+    machine.shell("sleep 1.1; touch /tmp/before").map(drop)
 }
 
 /// The capabilities of the manifest, and none else.
-fn only_these_capabilities(machine: &Machine, pod: &Pod) -> Result<()> {
+fn only_these_capabilities(machine: &OwnMachine, pod: &Pod) -> Result<()> {
     let wanted = pod.capabilities()?.iter().try_fold(0_u64, |set, name| {
         // include/uapi/linux/capability.h
         let bit = match name.as_str() {
@@ -216,7 +206,7 @@ fn only_these_capabilities(machine: &Machine, pod: &Pod) -> Result<()> {
         };
         Ok(set | 1 << bit)
     })?;
-    let status = shell(machine, "cat /proc/$(pidof kprobed)/status")?;
+    let status = machine.shell("cat /proc/$(pidof kprobed)/status")?;
     for set in ["CapEff", "CapPrm", "CapBnd"] {
         let line = status.lines().find_map(|line| line.strip_prefix(&format!("{set}:"))).context(set)?;
         ensure!(
@@ -229,14 +219,13 @@ fn only_these_capabilities(machine: &Machine, pod: &Pod) -> Result<()> {
 }
 
 /// Since the container was started, files have changed in its writable volumes only.
-fn nothing_else_was_written(machine: &Machine, volumes: &[Volume]) -> Result<()> {
-    let rootfs = shell(machine, &format!("find {BUNDLE}/rootfs -newer /tmp/before ! -type d"))?;
+fn nothing_else_was_written(machine: &OwnMachine, volumes: &[Volume]) -> Result<()> {
+    let rootfs = machine.shell(&format!("find {BUNDLE}/rootfs -newer /tmp/before ! -type d"))?;
     ensure!(rootfs.is_empty(), "the container wrote into its image: {rootfs}");
     let writable: Vec<&str> =
         volumes.iter().filter(|volume| volume.writable).map(|volume| volume.source.as_str()).collect();
-    let changed = shell(
-        machine,
-        // Threads end while their directories are looked at.
+    // Threads end while their directories are looked at.
+    let changed = machine.shell(
         "find / \\( -path /proc -o -path /sys -o -path /dev \\) -prune -o -newer /tmp/before ! -type d -print",
     )?;
     let others: Vec<&str> = changed

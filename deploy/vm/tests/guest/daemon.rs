@@ -4,7 +4,7 @@
 mod clean;
 mod ctl;
 
-use std::cell::OnceCell;
+use std::cell::{Cell, OnceCell};
 use std::collections::BTreeMap;
 use std::net::SocketAddr;
 use std::ops::Deref;
@@ -81,28 +81,58 @@ pub(crate) struct DaemonGuest {
 
 /// A machine whose logs are kept when it is given up, because its trial may have failed, and that is
 /// killed when the trial's time is over.
-pub(crate) struct OwnMachine(Option<Arc<Machine>>);
+///
+/// What its kernel reports meanwhile is a failure of the trial.
+pub(crate) struct OwnMachine {
+    machine: Option<Arc<Machine>>,
+    /// What its kernel had reported before the trial. Absent if the machine had failed by then.
+    reported_before: Cell<Option<usize>>,
+}
 
 impl OwnMachine {
     pub(crate) fn new(machine: Machine) -> Self {
-        let own = Self(Some(Arc::new(machine)));
-        own.is_used();
+        let own = Self { machine: Some(Arc::new(machine)), reported_before: Cell::new(Some(0)) };
+        own.machine.iter().for_each(report::uses);
         own
     }
 
-    /// The trial of this thread uses it.
+    /// The trial of this thread uses it, after others.
     pub(crate) fn is_used(&self) {
-        self.0.iter().for_each(report::uses);
+        if let Some(machine) = &self.machine {
+            report::uses(machine);
+            let before = machine.failure().is_none().then(|| machine.console_problems().len());
+            self.reported_before.set(before);
+        }
+    }
+
+    /// The trial of this thread gives it up.
+    pub(crate) fn is_given_up(&self) {
+        if let (Some(machine), Some(before)) = (&self.machine, self.reported_before.get()) {
+            report::keep_problems(machine, before);
+        }
+    }
+
+    /// Runs a shell script; its standard output.
+    pub(crate) fn shell(&self, script: &str) -> Result<String> {
+        self.run(&Command::shell(script))
+    }
+
+    fn run(&self, command: &Command) -> Result<String> {
+        let output = self.exec(command)?;
+        ensure!(output.status.success(), "`{command}`: {output:?}");
+        Ok(output.stdout_text())
     }
 
     /// See [`Machine::power_off`].
     pub(crate) fn power_off(mut self) -> Result<(), MachineError> {
-        self.0.take().and_then(Arc::into_inner).map_or(Ok(()), Machine::power_off)
+        self.is_given_up();
+        self.machine.take().and_then(Arc::into_inner).map_or(Ok(()), Machine::power_off)
     }
 
     /// See [`Machine::power_cut`].
     pub(crate) fn power_cut(mut self) {
-        if let Some(machine) = self.0.take() {
+        self.is_given_up();
+        if let Some(machine) = self.machine.take() {
             machine.kill();
         }
     }
@@ -112,14 +142,15 @@ impl Deref for OwnMachine {
     type Target = Machine;
 
     fn deref(&self) -> &Machine {
-        let Some(machine) = &self.0 else { unreachable!("it is only taken by what consumes this") };
+        let Some(machine) = &self.machine else { unreachable!("it is only taken by what consumes this") };
         machine
     }
 }
 
 impl Drop for OwnMachine {
     fn drop(&mut self) {
-        self.0.iter().for_each(|machine| report::keep_last_words(machine));
+        self.is_given_up();
+        self.machine.iter().for_each(|machine| report::keep_last_words(machine));
     }
 }
 
@@ -347,24 +378,18 @@ impl DaemonGuest {
 
     /// Runs a shell script in the guest; its standard output.
     pub(crate) fn shell(&self, script: &str) -> Result<String> {
-        self.run(&Command::shell(script))
+        self.machine.shell(script)
     }
 
     /// Makes system calls; the lines that the workload prints.
     pub(crate) fn workload(&self, arguments: &[&str]) -> Result<Vec<String>> {
-        let output = self.run(&Command::new("workload").args(arguments.iter().copied()))?;
+        let output = self.machine.run(&Command::new("workload").args(arguments.iter().copied()))?;
         Ok(output.lines().map(str::to_owned).collect())
     }
 
     /// Makes calls of `getsid`, which no other program makes, with so many numbers from the first on.
     pub(crate) fn call(&self, first: i64, count: i64) -> Result<()> {
         self.workload(&["numbers", &first.to_string(), &count.to_string()]).map(drop)
-    }
-
-    fn run(&self, command: &Command) -> Result<String> {
-        let output = self.machine.exec(command)?;
-        ensure!(output.status.success(), "`{command}`: {output:?}");
-        Ok(output.stdout_text())
     }
 
     /// The directory of the instance that the daemon records into now: deleting a probe while

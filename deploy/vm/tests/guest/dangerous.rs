@@ -12,6 +12,7 @@ use crate::daemon::{DaemonGuest, TRACEFS, config};
 use crate::differential::{Random, daemon_answers};
 use crate::effort;
 use crate::fixture::Fixture;
+use crate::report;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
@@ -315,14 +316,11 @@ fn variables_of_the_kernel_can_fault(fixture: &Fixture) -> Result<()> {
 }
 
 /// What the kernel's log has to say when something is wrong.
-fn ensure_healthy(fixture: &Fixture, guest: &DaemonGuest) -> Result<()> {
+fn ensure_healthy(guest: &DaemonGuest) -> Result<()> {
     let found =
         guest.shell("dmesg | grep -E 'BUG: |Oops|WARNING: |general protection|Kernel panic' || true")?;
-    // Debian's 5.10 has page tables of four levels. It checks an address against what the CPU could have
-    // (arch/x86/mm/maccess.c:copy_from_kernel_nofault_allowed), and warns once when the read of one between faults.
-    let is_known =
-        |line: &&str| fixture.is_older_than(5, 11) && line.contains("extable.c:77 ex_handler_uaccess");
-    let found: Vec<_> = found.lines().filter(|line| !is_known(line)).collect();
+    let release = guest.machine.release();
+    let found: Vec<_> = found.lines().filter(|line| !report::is_known(release, line)).collect();
     ensure!(found.is_empty(), "{found:?}");
     Ok(())
 }
@@ -354,7 +352,7 @@ fn faults_that_the_kernel_expects_are_still_handled(fixture: &Fixture) -> Result
     ensure!(refused > 3, "{refused} places of {function} are refused");
     let ended = guest.workload(&["sigframe"])?;
     ensure!(ended == ["SIGSEGV"], "{ended:?}");
-    ensure_healthy(fixture, &guest)
+    ensure_healthy(&guest)
 }
 
 /// Places with what they read, one for each line. Which of them the kernel takes is not known.
@@ -415,9 +413,9 @@ fn random_probes_under_load_harm_nobody(fixture: &Fixture) -> Result<()> {
         // Names the probes if the guest does not survive them.
         progress::note(format_args!("{}: armed {accepted:?}", fixture.series()));
         guest.shell(LOAD)?;
-        ensure_healthy(fixture, &guest)?;
+        ensure_healthy(&guest)?;
         guest.delete_all()?;
     }
     ensure!(armed >= probes / 2, "{armed} probes were armed");
-    ensure_healthy(fixture, &guest)
+    ensure_healthy(&guest)
 }

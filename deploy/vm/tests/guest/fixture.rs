@@ -1,10 +1,8 @@
 //! What the tests of one kernel share: the booted guest, its snapshots, and the programs.
 
-use std::cell::Cell;
 use std::env;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::cache::Cache;
@@ -12,7 +10,7 @@ use kprobed_vm::daemon;
 use kprobed_vm::initramfs::GuestFile;
 use kprobed_vm::kernels::Kernel;
 use kprobed_vm::lab::{GuestOptions, Lab, note_again};
-use kprobed_vm::machine::{Command, Machine, Snapshot, cpu_time_of_dropped};
+use kprobed_vm::machine::{Command, Machine, Snapshot};
 use kprobed_vm::workspace::{Profile, Programs};
 use kprobed_vm::{packages, progress};
 
@@ -80,23 +78,9 @@ pub(crate) struct Fixture {
     serving: Mutex<Kept>,
 }
 
-thread_local! {
-    /// CPU time of shared machines while the trial of this thread had them.
-    static SHARED: Cell<Duration> = const { Cell::new(Duration::ZERO) };
-    /// CPU time for other trials of shared machines that this one has dropped.
-    static OF_OTHERS: Cell<Duration> = const { Cell::new(Duration::ZERO) };
-}
-
-/// CPU time, for the trial of this thread, of all machines that it has given up so far.
-pub(crate) fn cpu_time() -> Duration {
-    (cpu_time_of_dropped() + SHARED.get()).saturating_sub(OF_OTHERS.get())
-}
-
 /// A shared machine for as long as one trial has it.
 pub(crate) struct Shared<'a> {
     guest: MutexGuard<'a, Option<DaemonGuest>>,
-    /// CPU time before the trial.
-    begun: Duration,
     _turn: Option<Turn>,
 }
 
@@ -118,8 +102,8 @@ impl DerefMut for Shared<'_> {
 
 impl Drop for Shared<'_> {
     fn drop(&mut self) {
+        self.machine.is_given_up();
         report::keep_last_words(&self.machine);
-        SHARED.set(SHARED.get() + self.machine.cpu_time().saturating_sub(self.begun));
     }
 }
 
@@ -209,28 +193,26 @@ impl Fixture {
         let mut slot = guests[number].lock().unwrap_or_else(PoisonError::into_inner);
         let kept = slot.take().and_then(|mut guest| {
             guest.machine.is_used();
-            let begun = guest.machine.cpu_time();
             let outcome =
                 guest.machine.failure().map_or_else(|| prepare(&mut guest), |failure| Err(failure.into()));
             // It is gone before the next one uses its disk.
-            outcome.map(|()| (guest, begun)).map_err(|error| {
-                OF_OTHERS.set(OF_OTHERS.get() + begun);
+            outcome.map(|()| guest).map_err(|error| {
                 note_again(format_args!(
                     "{}: the shared guest cannot be used any more, another one takes its place: {error:#}",
                     self.series
                 ));
             }).ok()
         });
-        let (guest, begun) = kept.map_or_else(
+        let guest = kept.map_or_else(
             || {
                 let mut guest = self.own_daemon(&format!("{kind}-{number}"), daemon::DEFAULT_CONFIG)?;
                 prepare(&mut guest)?;
-                Ok::<_, anyhow::Error>((guest, Duration::ZERO))
+                Ok::<_, anyhow::Error>(guest)
             },
             Ok,
         )?;
         *slot = Some(guest);
-        Ok(Shared { guest: slot, begun, _turn: turn })
+        Ok(Shared { guest: slot, _turn: turn })
     }
 
     /// A machine with the daemon in it, on an empty disk, for one trial. With the usual

@@ -32,7 +32,8 @@ const SAME: [&str; 4] = [
     "p:plain vfs_unlink",
     "p:registers do_sys_openat2 dfd=%di:s32 filename=+0(%si):string",
     "p:named vfs_open flags=file->f_flags",
-    "r:result do_sys_openat2 ret=$retval:s32",
+    // `do_sys_openat2` gives a `long` on some kernels, and an `int` on others.
+    "r:result vfs_open ret=$retval:s32",
 ];
 
 /// `inet_csk_accept` lost two of its parameters in 6.10: `%si` is something else since.

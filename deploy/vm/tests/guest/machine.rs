@@ -17,7 +17,7 @@ use kprobed_vm::progress;
 use kprobed_vm::protocol::{Size, Status};
 
 use crate::Test;
-use crate::daemon::OwnMachine;
+use crate::daemon::{DaemonGuest, OwnMachine};
 use crate::fixture::{Fixture, Kernels};
 use crate::report::Running;
 
@@ -38,6 +38,7 @@ pub(crate) const TESTS: &[Test] = tests! {
         a_guest_that_cannot_start_says_why,
         one_machine_ends_and_another_goes_on,
         a_shared_guest_that_is_not_clean_is_replaced,
+        what_a_kernel_reports_is_a_failure_of_the_trial,
         qemu_dies_with_its_owner,
     }
 };
@@ -267,6 +268,27 @@ fn a_trial_that_does_not_end_is_ended(machine: OwnMachine) -> Result<()> {
     ensure!(said.contains("did not end within 1s") && begun.elapsed() < Duration::from_mins(1), "{said}");
     ensure!(end.words.is_some_and(|words| words.contains("the daemon's threads")), "its guest says nothing");
     ensure!(!Path::new("/proc").join(pid.to_string()).exists(), "its guest goes on");
+    Ok(())
+}
+
+/// A trial that finds nothing fails, if the kernel of its guest warns meanwhile.
+fn what_a_kernel_reports_is_a_failure_of_the_trial(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.own_daemon("reports", daemon::DEFAULT_CONFIG)?;
+    let warn = |guest: &DaemonGuest, text: &str| -> Result<()> {
+        guest.shell(&format!("echo '<4>{text}' > /dev/kmsg"))?;
+        let is_there = || guest.machine.console_problems().iter().any(|line| line.contains(text));
+        guest.until("the line on the console", || Ok(is_there())).map(drop)
+    };
+    // What was there before the trial is not of it.
+    warn(&guest, "WARNING: made before")?;
+    guest.machine.is_used();
+    let trial = Running::new("a trial whose kernel warns", PATIENCE, None);
+    let end = trial.run(move || {
+        guest.machine.is_used();
+        warn(&guest, "WARNING: made meanwhile")
+    });
+    let said = format!("{:#}", end.outcome.err().context("the trial has passed")?);
+    ensure!(said.contains("WARNING: made meanwhile") && !said.contains("made before"), "{said}");
     Ok(())
 }
 

@@ -289,11 +289,13 @@ fn main() -> ExitCode {
             }
         }
     }
-    if chosen.is_empty() {
+    let is_unknown = |part: &&String| !chosen.iter().any(|(trial, ..)| trial.contains(part.as_str()));
+    let unknown: Vec<_> = wanted.iter().filter(is_unknown).map(String::as_str).collect();
+    if chosen.is_empty() || !unknown.is_empty() {
         let themes: Vec<_> = TESTS.iter().map(|(theme, ..)| *theme).collect();
         progress::note(format_args!(
             "no test has `{}` in its name; the themes are {}",
-            wanted.join("` or `"),
+            unknown.join("` or `"),
             themes.join(", ")
         ));
         return ExitCode::FAILURE;

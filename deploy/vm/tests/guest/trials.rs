@@ -14,8 +14,6 @@ use kprobed_vm::cache::Cache;
 #[derive(Clone, Debug, Default, PartialEq)]
 pub(crate) struct Noted {
     pub(crate) wall: Duration,
-    /// CPU time of its guests.
-    pub(crate) guests: Duration,
     /// Whether it has used a shared guest.
     pub(crate) is_shared: bool,
     /// The machine with which it has passed, if that is what it is about: see [`machine`].
@@ -25,8 +23,7 @@ pub(crate) struct Noted {
 /// By the name of the trial.
 pub(crate) type Notes = BTreeMap<String, Noted>;
 
-/// A line for each trial: name, seconds, seconds of CPU time in guests, `shared` or `own`, and the
-/// machine.
+/// A line for each trial: name, seconds, `shared` or `own`, and the machine.
 const FILE: &str = "trials.tsv";
 
 /// What earlier runs have noted; nothing if there was none.
@@ -47,15 +44,11 @@ pub(crate) fn note(new: Notes) -> io::Result<()> {
 fn parse(text: &str) -> Notes {
     let seconds = |text: &str| Duration::try_from_secs_f64(text.parse().ok()?).ok();
     let noted = |line: &str| {
-        let [name, wall, guests, whose, passed_with] = line.split('\t').collect::<Vec<_>>()[..] else {
+        let [name, wall, whose, passed_with] = line.split('\t').collect::<Vec<_>>()[..] else {
             return None;
         };
-        let noted = Noted {
-            wall: seconds(wall)?,
-            guests: seconds(guests)?,
-            is_shared: whose == "shared",
-            passed_with: passed_with.to_owned(),
-        };
+        let noted =
+            Noted { wall: seconds(wall)?, is_shared: whose == "shared", passed_with: passed_with.to_owned() };
         Some((name.to_owned(), noted))
     };
     text.lines().filter_map(noted).collect()
@@ -63,15 +56,15 @@ fn parse(text: &str) -> Notes {
 
 fn text(notes: &Notes) -> String {
     let line = |(name, noted): (&String, &Noted)| {
-        let (wall, guests) = (noted.wall.as_secs_f64(), noted.guests.as_secs_f64());
+        let wall = noted.wall.as_secs_f64();
         let whose = if noted.is_shared { "shared" } else { "own" };
-        format!("{name}\t{wall:.1}\t{guests:.1}\t{whose}\t{}\n", noted.passed_with)
+        format!("{name}\t{wall:.1}\t{whose}\t{}\n", noted.passed_with)
     };
     notes.iter().map(line).collect()
 }
 
-/// What the tests of the machine depend on: the sources of this crate, its dependencies, QEMU, and
-/// the kernel. Empty, which no trial has passed with, if one of them is not here yet.
+/// What the tests of the machine depend on: the sources of this crate, its dependencies, what runs trials and gives
+/// them guests, QEMU, and the kernel. Empty, which no trial has passed with, if one of them is not here yet.
 pub(crate) fn machine(series: &str) -> String {
     let of_machine = || {
         let kernel = Cache::from_environment()?.kernels().find(series)?;
@@ -79,7 +72,11 @@ pub(crate) fn machine(series: &str) -> String {
         let crate_ = Path::new(env!("CARGO_MANIFEST_DIR"));
         let mut hasher = DefaultHasher::new();
         (kernel.release, qemu.stdout).hash(&mut hasher);
-        for part in ["src", "Cargo.toml", "../../Cargo.lock", "tests/guest/machine.rs"] {
+        let of_guests =
+            ["machine.rs", "report.rs", "schedule.rs", "fixture.rs", "daemon.rs", "daemon/clean.rs"];
+        let of_guests = of_guests.map(|file| format!("tests/guest/{file}"));
+        let of_crate = ["src", "Cargo.toml", "../../Cargo.lock"].map(str::to_owned);
+        for part in of_crate.into_iter().chain(of_guests) {
             for file in files(crate_.join(part)).ok()? {
                 (fs::read(&file).ok()?, file).hash(&mut hasher);
             }

@@ -8,7 +8,6 @@ use kprobed_host::ring::{Page, PageLayout};
 use kprobed_host::tracefs::format::Format;
 use kprobed_trace::decode::{Columns, CompileOptions, CompiledFormat, Schema};
 use kprobed_vm::lab::GuestOptions;
-use kprobed_vm::machine::{Command, Machine};
 
 use crate::daemon::{OwnMachine, TRACEFS};
 use crate::fixture::Fixture;
@@ -43,15 +42,12 @@ impl Probes {
     pub(super) fn boot(fixture: &Fixture) -> Result<Self> {
         let options = GuestOptions { cpus_possible: CPUS, ..GuestOptions::new(fixture.kernel()?) };
         let machine = OwnMachine::new(fixture.lab()?.boot(&options)?);
-        let format = shell(
-            &machine,
-            &format!(
-                "mkdir -p {TRACEFS}; mountpoint -q {TRACEFS} || mount -t tracefs tracefs {TRACEFS}; cd {TRACEFS} \
-                 && echo 'p:ft/e0 do_sys_openat2 {ARGUMENTS}' > kprobe_events \
-                 && mkdir instances/ft && cd instances/ft && echo 65536 > buffer_size_kb && cat events/ft/e0/format"
-            ),
-        )?;
-        let header = shell(&machine, &format!("cat {TRACEFS}/events/header_page"))?;
+        let format = machine.shell(&format!(
+            "mkdir -p {TRACEFS}; mountpoint -q {TRACEFS} || mount -t tracefs tracefs {TRACEFS}; cd {TRACEFS} \
+             && echo 'p:ft/e0 do_sys_openat2 {ARGUMENTS}' > kprobe_events \
+             && mkdir instances/ft && cd instances/ft && echo 65536 > buffer_size_kb && cat events/ft/e0/format"
+        ))?;
+        let header = machine.shell(&format!("cat {TRACEFS}/events/header_page"))?;
         let (layout, format) = (PageLayout::parse(&header)?, Format::parse(&format)?);
         Ok(Self { machine, layout, format, verdicts: Vec::new() })
     }
@@ -64,7 +60,7 @@ impl Probes {
         }
         self.machine.put("/tmp/lines", 0o600, lines.as_bytes())?;
         self.machine.put("/tmp/filters", 0o600, format!("{}\n", filters.join("\n")).as_bytes())?;
-        let answers = self.shell(
+        let answers = self.machine.shell(
             // Line by line: the kernel takes the end of each write for the end of a line.
             "cd /sys/kernel/tracing && while IFS= read -r line; do echo \"$line\" >> kprobe_events || exit 1; done < /tmp/lines; \
              cd instances/ft/events/ft; number=0; while IFS= read -r text; do \
@@ -91,7 +87,7 @@ impl Probes {
     }
 
     pub(super) fn kallsyms(&self) -> Result<String> {
-        self.shell("cat /proc/kallsyms")
+        self.machine.shell("cat /proc/kallsyms")
     }
 
     /// Opens all paths, most of them from a shell and some from a program, and reads what every
@@ -106,15 +102,15 @@ impl Probes {
             }
         }
         self.machine.put("/tmp/on", 0o600, on.as_bytes())?;
-        self.shell(
+        self.machine.shell(
             "cd /sys/kernel/tracing/instances/ft && echo 0 > tracing_on; while read -r event; do echo 1 > events/ft/$event/enable || exit 1; done < /tmp/on; echo 1 > tracing_on; \
              number=0; while IFS= read -r path; do number=$((number + 1)); \
              if [ $((number % 5)) = 0 ]; then cat \"$path\"; else true < \"$path\"; fi; done < /tmp/paths 2>/dev/null; \
              echo 0 > tracing_on; timeout 20 dd if=per_cpu/cpu0/trace_pipe_raw of=/tmp/raw bs=4096 2>/dev/null & \
              reader=$!; while ! grep -q '^entries: 0$' per_cpu/cpu0/stats; do sleep 0.2; done; kill $reader; \
-             grep -q '^overrun: 0$' per_cpu/cpu0/stats; grep -H '' events/ft/e*/id > /tmp/ids",
+             grep -q '^overrun: 0$' per_cpu/cpu0/stats || exit 1; grep -H '' events/ft/e*/id > /tmp/ids",
         )?;
-        let ids = self.shell("cat /tmp/ids")?;
+        let ids = self.machine.shell("cat /tmp/ids")?;
         let raw = self.machine.get("/tmp/raw")?;
         self.decode(&ids, &raw)
     }
@@ -146,19 +142,4 @@ impl Probes {
         }
         Ok(recorded)
     }
-
-    fn shell(&self, script: &str) -> Result<String> {
-        shell(&self.machine, script)
-    }
-}
-
-fn shell(machine: &Machine, script: &str) -> Result<String> {
-    let output = machine.exec(&Command::shell(script))?;
-    ensure!(
-        output.status.success(),
-        "{script}: {:?} {}",
-        output.status,
-        String::from_utf8_lossy(&output.stderr)
-    );
-    Ok(output.stdout_text())
 }
