@@ -7,7 +7,6 @@
 use std::fmt;
 
 const IRQS_OFF: u8 = 0x01;
-const NEED_RESCHED: u8 = 0x04;
 const HARDIRQ: u8 = 0x08;
 const SOFTIRQ: u8 = 0x10;
 const NMI: u8 = 0x40;
@@ -18,7 +17,7 @@ const BH_OFF: u8 = 0x80;
 const BORROWED: u8 = 0xff;
 
 /// Execution context of an event. `Display` writes it as the kernel's trace does, `d.h1.` for
-/// example.
+/// example, but for a due reschedule, which is an `n` for every reason.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Context {
     flags: u8,
@@ -26,6 +25,12 @@ pub struct Context {
 }
 
 impl Context {
+    /// The bits of `common_flags` that say that a reschedule was due: at once (`NEED_RESCHED`, 0x04), once preemption
+    /// is on again (`PREEMPT_RESCHED`, 0x20), or lazily (`NEED_RESCHED_LAZY`, 0x02, since 6.13).
+    ///
+    /// Before 6.13, 0x02 meant that the architecture does not know whether interrupts are off; x86-64 always knows.
+    pub const NEED_RESCHED: u8 = 0x26;
+
     /// `None` when the kernel recorded garbage, as it does for probes that are hit through a
     /// breakpoint.
     pub(crate) fn new(flags: u8, preempt_count: u8) -> Option<Self> {
@@ -56,9 +61,9 @@ impl Context {
         self.has(NMI)
     }
 
-    /// A reschedule was due.
+    /// A reschedule was due, at once or lazily.
     pub fn need_resched(self) -> bool {
-        self.has(NEED_RESCHED)
+        self.has(Self::NEED_RESCHED)
     }
 
     /// Bottom halves were off.
@@ -114,10 +119,10 @@ mod tests {
         let text = |flags, count| Context::new(flags, count).map(|context| context.to_string());
         assert_eq!(text(0, 0).as_deref(), Some("....."));
         assert_eq!(text(IRQS_OFF | HARDIRQ, 0x01).as_deref(), Some("d.h1."));
-        assert_eq!(
-            text(BH_OFF | IRQS_OFF | NEED_RESCHED | HARDIRQ | SOFTIRQ, 0x2f).as_deref(),
-            Some("DnHf2")
-        );
+        assert_eq!(text(BH_OFF | IRQS_OFF | 0x04 | HARDIRQ | SOFTIRQ, 0x2f).as_deref(), Some("DnHf2"));
+        for due in [0x02, 0x04, 0x20, 0x24] {
+            assert_eq!(text(due, 0).as_deref(), Some(".n..."), "{due:#x}");
+        }
         assert_eq!(text(NMI, 0).as_deref(), Some("..z.."));
         assert_eq!(text(NMI | HARDIRQ, 0xff), None);
         assert_eq!(text(0, 0xff), None, "whatever the flags say");

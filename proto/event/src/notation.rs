@@ -32,7 +32,7 @@ pub fn notation(field: &api::EventField) -> Notation {
 pub fn notation_message(notation: &Notation) -> (api::FieldNotation, Vec<api::NumberName>) {
     use api::FieldNotation as N;
     let kind = match notation {
-        Notation::Number | Notation::Computed => N::Unspecified,
+        Notation::Number | Notation::Symbol | Notation::Computed => N::Unspecified,
         Notation::Errno => N::Errno,
         Notation::Names(names) => {
             let message = |(number, name): (i64, &str)| api::NumberName { number, name: name.to_owned() };

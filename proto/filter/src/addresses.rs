@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::Filter;
 use super::ast::{Number, Operand, Operator, Suffix, Term};
 use super::fields::is_of_all_events;
-use crate::{FieldKind, Schema, Span};
+use crate::{FieldKind, FieldSchema, Notation, Schema, Span};
 
 /// The kernel's half of the address space, with four or five levels of page tables, up to the fixmap
 /// (Documentation/arch/x86/x86_64/mm.rst). Above are small negative numbers.
@@ -24,6 +24,14 @@ impl FieldKind {
     /// Whether a value can be a kernel address as it is: all 64 bits of one. A symbol's name is none.
     pub const fn can_hold_address(self) -> bool {
         matches!(self, Self::Unsigned { bytes: 8 } | Self::Signed { bytes: 8 } | Self::Symbol)
+    }
+}
+
+impl FieldSchema {
+    /// Whether its texts are names of symbols, or the addresses that have none. Who may not see addresses compares such
+    /// texts as they are shown, with the addresses hidden.
+    pub fn names_addresses(&self) -> bool {
+        self.kind == FieldKind::SymbolName || matches!(self.notation, Notation::Stack | Notation::Symbol)
     }
 }
 
@@ -80,6 +88,7 @@ fn tells(term: &Term, can_hold_address: &impl Fn(&str) -> Option<bool>) -> bool 
             }
         }
         Operand::Cpus { .. } | Operand::Function(_) => true,
+        // A name is not a secret, and an address without a name is hidden before the comparison.
         Operand::Text(_) => false,
     }
 }
@@ -89,8 +98,8 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+    use crate::Binding;
     use crate::interfaces::TestHit;
-    use crate::{Binding, FieldSchema};
 
     /// A hit whose numbers of 64 bits are one address, and all others 7.
     fn hit(address: u64) -> TestHit<impl Fn(usize) -> u64> {
@@ -107,7 +116,7 @@ mod tests {
             array_len: None,
             fault_detected: true,
             may_fault: true,
-            notation: crate::Notation::Number,
+            notation: Notation::Number,
             is_lower_half: false,
         };
         Schema {

@@ -205,9 +205,14 @@ impl Binder<'_> {
         self.fields.schema.fields.get(index).map_or(&Notation::Number, |field| &field.notation)
     }
 
-    fn is_lower_half(&self, source: Source) -> bool {
-        let Source::Own { index, .. } = source else { return false };
-        self.fields.schema.fields.get(index).is_some_and(|field| field.is_lower_half)
+    /// How a number of this size is loaded.
+    fn load_of(&self, source: Source, bytes: u32, signed: bool) -> Load {
+        let field = match source {
+            Source::Own { index, .. } => self.fields.schema.fields.get(index),
+            _ => None,
+        };
+        let is_lower_half = field.is_some_and(|field| field.is_lower_half);
+        Load { source, bytes, signed, swapped: false, is_lower_half }
     }
 
     /// The comparison with the number that is shown as this text.
@@ -215,7 +220,7 @@ impl Binder<'_> {
         let compare = Compare::of(term.operator)
             .filter(|compare| matches!(compare, Compare::Equal | Compare::NotEqual))?;
         let Kind::Number { bytes, signed } = kind else { return None };
-        let load = Load { source, bytes, signed, swapped: false, is_lower_half: self.is_lower_half(source) };
+        let load = self.load_of(source, bytes, signed);
         let operand = load.cut(self.notation(source).number(text, bytes as usize)?);
         Some(Test::Number { load, compare, operand })
     }
@@ -229,16 +234,8 @@ impl Binder<'_> {
     /// How a field is loaded that is compared with numbers.
     fn load(&self, term: &Term, source: Source, kind: Kind) -> Result<Load, FilterError> {
         match kind {
-            Kind::Number { bytes, signed } => {
-                Ok(Load { source, bytes, signed, swapped: false, is_lower_half: self.is_lower_half(source) })
-            }
-            Kind::Cpu => Ok(Load {
-                source,
-                bytes: 4,
-                signed: true,
-                swapped: false,
-                is_lower_half: self.is_lower_half(source),
-            }),
+            Kind::Number { bytes, signed } => Ok(self.load_of(source, bytes, signed)),
+            Kind::Cpu => Ok(self.load_of(source, 4, true)),
             Kind::Text => {
                 let hint = self.own_field(term).unwrap_or_else(|| match term.operand {
                     Operand::Number { .. } => "put the value into quotes".to_owned(),
@@ -254,13 +251,7 @@ impl Binder<'_> {
                     format!("`{}` is an array of {bytes} bytes: the kernel compares arrays of 1, 2, 4 or 8 bytes, and no event would pass", term.field),
                     "have the probe record the element as an argument of its own",
                 ))?;
-                Ok(Load {
-                    source,
-                    bytes: 8,
-                    signed: false,
-                    swapped: false,
-                    is_lower_half: self.is_lower_half(source),
-                })
+                Ok(self.load_of(source, 8, false))
             }
         }
     }
@@ -370,8 +361,7 @@ impl Binder<'_> {
             }
             (operand, _) => return Err(no_function(term, &operand.to_string(), None)),
         };
-        let load =
-            Load { source, bytes: 8, signed, swapped: false, is_lower_half: self.is_lower_half(source) };
+        let load = self.load_of(source, 8, signed);
         Ok((Test::Within { load, start: range.start, end: range.end }, term.operator == Operator::Equal))
     }
 

@@ -37,6 +37,8 @@ pub enum Notation {
     OpenFlags,
     /// A text with the symbols of a call stack, one on each line, the innermost first.
     Stack,
+    /// A text that the kernel has made of an address: the name of its symbol, or else the address.
+    Symbol,
     /// As numbers, which the daemon computes of what the kernel records.
     Computed,
 }
@@ -92,7 +94,7 @@ impl Notation {
     /// Where the text of a number stands. `None` if numbers of this notation have no text.
     pub const fn position(&self) -> Option<Position> {
         match self {
-            Self::Number | Self::Stack | Self::Computed => None,
+            Self::Number | Self::Stack | Self::Symbol | Self::Computed => None,
             Self::Errno | Self::Names(_) | Self::OpenFlags => Some(Position::Behind),
             _ => Some(Position::Instead),
         }
@@ -139,9 +141,13 @@ impl Notation {
     /// The number whose text is this, in `bytes` bytes.
     pub fn number(&self, text: &str, bytes: usize) -> Option<u64> {
         let number = match self {
-            Self::Number | Self::Stack | Self::Computed | Self::Ipv6 | Self::NetworkOrder | Self::Octal => {
-                return None;
-            }
+            Self::Number
+            | Self::Stack
+            | Self::Symbol
+            | Self::Computed
+            | Self::Ipv6
+            | Self::NetworkOrder
+            | Self::Octal => return None,
             Self::Ipv4 if bytes != 4 => return None,
             Self::Errno => errno::number(text).map(|number| (-i64::from(number)).cast_unsigned())?,
             Self::Names(names) => names.number(text)?.cast_unsigned(),
@@ -174,9 +180,13 @@ impl Notation {
     /// A text that [`Self::number`] takes, for a hint. `None` if it takes none.
     pub fn example(&self) -> Option<String> {
         Some(match self {
-            Self::Number | Self::Stack | Self::Computed | Self::Ipv6 | Self::NetworkOrder | Self::Octal => {
-                return None;
-            }
+            Self::Number
+            | Self::Stack
+            | Self::Symbol
+            | Self::Computed
+            | Self::Ipv6
+            | Self::NetworkOrder
+            | Self::Octal => return None,
             Self::Errno => "ENOENT".to_owned(),
             Self::Names(names) => names.iter().next()?.1.to_owned(),
             Self::Ipv4 => "127.0.0.1".to_owned(),

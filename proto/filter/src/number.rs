@@ -64,8 +64,7 @@ pub fn decimal(text: &str) -> Option<u64> {
 
 /// `simple_strtoul(text, &tail, 0)`: the number at the start (0 without one) and what follows it.
 ///
-/// Saturates where the kernel wraps: only sizes of bit-fields are read this way, and both are then out of
-/// range.
+/// A number that is too large wraps, as it does in the kernel.
 pub fn leading(text: &str) -> (u64, &str) {
     let (radix, rest) = split_radix(text);
     let length = rest.bytes().take_while(|b| char::from(*b).is_digit(radix)).count();
@@ -73,7 +72,8 @@ pub fn leading(text: &str) -> (u64, &str) {
     if number.is_empty() {
         return (0, text);
     }
-    (u64::from_str_radix(number, radix).unwrap_or(u64::MAX), tail)
+    let add = |value: u64, digit: u32| value.wrapping_mul(radix.into()).wrapping_add(u64::from(digit));
+    (number.chars().filter_map(|digit| digit.to_digit(radix)).fold(0, add), tail)
 }
 
 /// The shorter of decimal and hexadecimal, so that a canonical text is never longer than what the user wrote:
@@ -107,6 +107,9 @@ mod tests {
         assert_eq!(leading("10@3"), (10, "@3"));
         assert_eq!(leading("a/16"), (0, "a/16"));
         assert_eq!(leading("0x"), (0, "x"));
+        assert_eq!(leading("18446744073709551615@"), (u64::MAX, "@"));
+        assert_eq!(leading("18446744073709551619@"), (3, "@"));
+        assert_eq!(leading("0x20000000000000002/8"), (2, "/8"));
     }
 
     #[test]

@@ -70,7 +70,8 @@ pub enum Base {
 impl Schema {
     /// Whether every number is shown as it is recorded.
     pub fn is_shown_as_recorded(&self) -> bool {
-        let is_number = |notation: &Notation| matches!(notation, Notation::Number | Notation::Stack);
+        let is_number =
+            |notation: &Notation| matches!(notation, Notation::Number | Notation::Stack | Notation::Symbol);
         let is_plain = |field: &FieldSchema| is_number(&field.notation) && !field.is_lower_half;
         self.fields.iter().all(is_plain)
     }

@@ -105,7 +105,9 @@ fn options_of_host_event(
     let list = tracefs.kprobe_list()?;
     let definition = list.lines_of(name).next().and_then(|line| checker.parse_probe(line).ok());
     let options = definition.map(|definition| compile_options(&definition)).unwrap_or_default();
-    Ok(CompileOptions { named: HashSet::new(), ..options })
+    // The kernel writes the address itself where there is no symbol.
+    let notations = options.named.iter().map(|name| (name.clone(), Notation::Symbol)).collect();
+    Ok(CompileOptions { named: HashSet::new(), notations, ..options })
 }
 
 /// What the format of a probe does not say: which fields cannot fault, since they are not read from

@@ -8,6 +8,9 @@ use crate::loss::Loss;
 /// Gaps that are ahead of the events, at most. Of more, one is made.
 const MOST_AHEAD: usize = 1 << 12;
 
+/// How much later an event can arrive than others of its time: the readers of the CPUs rest on their own.
+const DISORDER_NS: u64 = 1_000_000_000;
+
 /// The key of a gap of no certain CPU, behind those of all CPUs.
 const ANY_CPU: u64 = u64::MAX;
 
@@ -34,6 +37,10 @@ pub(super) struct Gaps {
     until_ns: u64,
     /// CPUs of which no event has followed their gap.
     open_ended: Vec<u64>,
+    /// Every event that had arrived when the last open-ended gap was added is at most of this time.
+    noticed_after_ns: u64,
+    /// When all open-ended gaps are over: an event has come that arrived after them, and nothing from before is late.
+    over_at_ns: Option<u64>,
     last_ns: u64,
     /// Whether events were lost until now.
     pub(super) has_any: bool,
@@ -57,6 +64,9 @@ impl Gaps {
     /// Events are lost: after the last of the CPU that has arrived, or else after the last one at all.
     pub(super) fn add(&mut self, loss: &Loss) {
         self.has_any = true;
+        if loss.before_ns.is_none() {
+            self.add_open_ended(loss);
+        }
         let after_ns = loss.cpu.and_then(|cpu| self.arrived.get(&cpu)).copied().unwrap_or(self.last_ns);
         let key = (after_ns.max(self.last_ns), loss.cpu.map_or(ANY_CPU, u64::from));
         let before = self.ahead.entry(key).or_insert(loss.before_ns);
@@ -66,6 +76,18 @@ impl Gaps {
             let last = self.ahead.values().copied().reduce(|one, other| Some(one?.max(other?))).flatten();
             self.ahead = BTreeMap::from([((first, ANY_CPU), last)]);
         }
+    }
+
+    /// An open-ended gap ends when its CPU has an event again. A CPU can be quiet without end: the gap is also over a
+    /// while after the first event that arrives after it. That time is not known of several gaps that were reported as
+    /// one, which have the place of the first, nor without the arrivals.
+    fn add_open_ended(&mut self, loss: &Loss) {
+        if self.ahead.is_empty() && self.open_ended.is_empty() {
+            self.noticed_after_ns = 0;
+        }
+        let arrived = self.arrived.values().copied().max().filter(|_| loss.gaps <= 1);
+        self.noticed_after_ns = self.noticed_after_ns.max(arrived.unwrap_or(u64::MAX));
+        self.over_at_ns = None;
     }
 
     /// Whether a gap is ahead that no event has reached.
@@ -94,6 +116,12 @@ impl Gaps {
             }
         }
         self.open_ended.retain(|open| *open != u64::from(cpu) && *open != ANY_CPU);
+        if timestamp_ns > self.noticed_after_ns && !self.open_ended.is_empty() {
+            let over_at_ns = *self.over_at_ns.get_or_insert(timestamp_ns.saturating_add(DISORDER_NS));
+            if timestamp_ns >= over_at_ns {
+                self.open_ended.clear();
+            }
+        }
         let is_in_gap = timestamp_ns < self.until_ns || !self.open_ended.is_empty();
         (begins, if is_in_gap { Place::InGap } else { Place::Clear })
     }

@@ -122,6 +122,30 @@ fn nothing_is_joined_over_a_gap() {
     assert_eq!(drain(&mut calls), [(400, Incomplete::Gap)]);
 }
 
+/// A loss without a time, of a CPU that has no event any more.
+#[test]
+fn a_gap_of_a_quiet_cpu_ends() {
+    const SECOND_NS: u64 = 1_000_000_000;
+    // Whether a call of CPU 0 at this time is joined.
+    let is_joined = |calls: &mut Calls<Id>, time| {
+        calls.enter(end(1, 10, time), 8, |_| time);
+        let left = calls.leave(end(1, 10, time + 1));
+        drain(calls);
+        left == Ok(time)
+    };
+    let mut calls = calls();
+    // This event waits for its order when the loss comes.
+    calls.gaps.arrived_at(0, 150);
+    calls.gap(&loss(Some(1), None));
+    let times = [140, 160, SECOND_NS, SECOND_NS + 158, SECOND_NS + 160, 2 * SECOND_NS];
+    assert_eq!(times.map(|time| is_joined(&mut calls, time)), [false, false, false, false, true, true]);
+    // Of several gaps in one report it is not known when they were: any later event may be before the last of them.
+    calls.gap(&Loss { gaps: 2, ..loss(Some(1), None) });
+    assert_eq!([3, 9].map(|seconds| is_joined(&mut calls, seconds * SECOND_NS)), [false, false]);
+    calls.enter(CallEnd { cpu: 1, ..end(2, 10, 10 * SECOND_NS) }, 8, |_| 0);
+    assert!(is_joined(&mut calls, 11 * SECOND_NS));
+}
+
 #[test]
 fn what_is_late_ends_the_calls_of_its_thread() {
     let mut calls = calls();

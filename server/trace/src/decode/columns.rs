@@ -251,7 +251,15 @@ impl Columns {
         for (column, field) in self.fields.iter_mut().zip(&self.schema.fields) {
             if field.kind.can_hold_address() {
                 column.values.replace_u64(replace);
-            } else if field.kind == FieldKind::SymbolName || field.notation == Notation::Stack {
+            }
+        }
+        self.replace_unnamed(replace);
+    }
+
+    /// Replaces every address in texts of symbols by what `replace` gives for it, and no number.
+    pub(crate) fn replace_unnamed(&mut self, replace: impl Fn(u64) -> u64 + Copy) {
+        for (column, field) in self.fields.iter_mut().zip(&self.schema.fields) {
+            if field.names_addresses() {
                 column.replace_unnamed(replace);
             }
         }

@@ -115,70 +115,25 @@ pub(super) enum Action {
 
 /// Why records of a format cannot be decoded.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum CompileError {
+#[error("{0}")]
+pub struct CompileError(String);
+
+impl CompileError {
     /// One of the common fields is missing, or has another offset or size than in all known
     /// kernels.
-    #[error("`{name}` is not where and what it should be")]
-    Common {
-        /// The field.
-        name: &'static str,
-    },
-    /// The address of a probe is not 64 bits.
-    #[error("address `{name}` does not have 8 bytes")]
-    Address {
-        /// The field.
-        name: String,
-    },
+    fn common(name: &str) -> Self {
+        Self(format!("`{name}` is not where and what it should be"))
+    }
+
     /// A field ends outside of any possible record.
-    #[error("field `{name}` lies outside of any record")]
-    Outside {
-        /// The field.
-        name: String,
-    },
-    /// There are no integers of this size.
-    #[error("field `{name}` has values of {bytes} bytes")]
-    Width {
-        /// The field.
-        name: String,
-        /// Size of a value in bytes.
-        bytes: usize,
-    },
-    /// An array without a size of its own.
-    #[error("array `{name}` has no length")]
-    OpenArray {
-        /// The field.
-        name: String,
-    },
+    fn outside(name: &str) -> Self {
+        Self(format!("field `{name}` lies outside of any record"))
+    }
+
     /// A field that is made of others lacks such a number or text.
-    #[error("there is no `{name}` of which a field could be made")]
-    Part {
-        /// The argument.
-        name: String,
-    },
-    /// A hidden argument that this version does not know.
-    #[error("hidden argument `{name}` is not known")]
-    UnknownCompanion {
-        /// The argument.
-        name: String,
-    },
-    /// A hidden argument is not a string of a probe.
-    #[error("hidden argument `{name}` is not a string of a probe")]
-    CompanionType {
-        /// The argument.
-        name: String,
-    },
-    /// No descriptor comes after that of a guard, so that it cannot tell anything.
-    #[error("nothing comes after the guard `{name}`")]
-    GuardIsLast {
-        /// The argument.
-        name: String,
-    },
-    /// A guard for a field that does not exist, or that shows its faults itself.
-    #[error("there is no number for `{name}` to guard")]
-    GuardTarget {
-        /// The argument.
-        name: String,
-    },
+    pub(super) fn part(name: &str) -> Self {
+        Self(format!("there is no `{name}` of which a field could be made"))
+    }
 }
 
 impl CompiledFormat {
@@ -189,20 +144,23 @@ impl CompiledFormat {
         let of_probe = head.ip.is_some();
         let (mut fields, mut steps, mut guards) = (Vec::new(), Vec::<Step>::new(), Vec::new());
         for (field, next_at) in arguments.iter().zip(next_descriptors(arguments)) {
-            let name = || field.name.clone();
-            match companion::role(&field.name) {
+            let name = &field.name;
+            match companion::role(name) {
                 Role::User => {
                     fields.push(schema_of(field, &format.name, of_probe, options)?);
                     let action = action_of(field, of_probe, next_at, options);
                     steps.push(Step { at: field.offset, action, guards: Vec::new() });
                 }
-                Role::Unknown => return Err(CompileError::UnknownCompanion { name: name() }),
+                // Of another version.
+                Role::Unknown => return Err(CompileError(format!("hidden argument `{name}` is not known"))),
                 Role::End | Role::Guard { .. } if !of_probe || field.shape != Shape::DataLoc => {
-                    return Err(CompileError::CompanionType { name: name() });
+                    return Err(CompileError(format!("hidden argument `{name}` is not a string of a probe")));
                 }
                 Role::End => {}
                 Role::Guard { field: target } => {
-                    let next_at = next_at.ok_or_else(|| CompileError::GuardIsLast { name: name() })?;
+                    // The descriptor of a guard tells something only together with the next one.
+                    let is_last = || CompileError(format!("nothing comes after the guard `{name}`"));
+                    let next_at = next_at.ok_or_else(is_last)?;
                     guards.push((target, Guard { at: field.offset, next_at }, field));
                 }
             }
@@ -215,7 +173,11 @@ impl CompiledFormat {
                     (schema.fault_detected, schema.may_fault) = (true, true);
                     step.guards.push(guard);
                 }
-                _ => return Err(CompileError::GuardTarget { name: field.name.clone() }),
+                // A field that does not exist, or that shows its faults itself.
+                _ => {
+                    let name = &field.name;
+                    return Err(CompileError(format!("there is no number for `{name}` to guard")));
+                }
             }
         }
         for field in fields.iter_mut().filter(|field| options.unproven.contains(&field.name)) {
@@ -263,14 +225,14 @@ fn head(format: &Format) -> Result<(Head, &[Field]), CompileError> {
     let common = |name: &'static str, size: usize| {
         let field = format.common.iter().find(|field| field.name == name);
         let field = field.filter(|field| field.shape == Shape::Scalar { size });
-        field.map(|field| field.offset).ok_or(CompileError::Common { name })
+        field.map(|field| field.offset).ok_or_else(|| CompileError::common(name))
     };
     if common("common_type", 2)? != 0 {
-        return Err(CompileError::Common { name: "common_type" });
+        return Err(CompileError::common("common_type"));
     }
     let address = |field: &Field| match field.shape {
         Shape::Scalar { size: 8 } => Ok(Some(field.offset)),
-        _ => Err(CompileError::Address { name: field.name.clone() }),
+        _ => Err(CompileError(format!("address `{}` does not have 8 bytes", field.name))),
     };
     // The names are reserved: no argument can have them
     // (kernel/trace/trace_probe.c:reserved_field_names).
@@ -317,7 +279,7 @@ fn schema_of(
     let (kind, count) = match field.shape {
         _ if is_lower_half => (FieldKind::Signed { bytes: 4 }, None),
         _ if is_named(field, options) => (FieldKind::SymbolName, None),
-        Shape::Array { count: 0, .. } => return Err(CompileError::OpenArray { name }),
+        Shape::Array { count: 0, .. } => return Err(CompileError(format!("array `{name}` has no length"))),
         Shape::Array { .. } if field.is_text() => (FieldKind::String, None),
         Shape::Array { element_size, count } => (number(field, element_size)?, Some(count)),
         Shape::Scalar { size } => (number(field, size)?, None),
@@ -333,7 +295,7 @@ fn schema_of(
     let array_len = match count.map(u32::try_from) {
         None => None,
         Some(Ok(count)) => Some(count),
-        Some(Err(_)) => return Err(CompileError::Outside { name }),
+        Some(Err(_)) => return Err(CompileError::outside(&name)),
     };
     // A string in the fixed part is always there.
     let may_fault = kind == FieldKind::String && !matches!(field.shape, Shape::Array { .. });
@@ -352,7 +314,9 @@ fn number(field: &Field, size: usize) -> Result<FieldKind, CompileError> {
         2 => 2,
         4 => 4,
         8 => 8,
-        bytes => return Err(CompileError::Width { name: field.name.clone(), bytes }),
+        bytes => {
+            return Err(CompileError(format!("field `{}` has values of {bytes} bytes", field.name)));
+        }
     };
     Ok(match field.presentation {
         Presentation::Char => FieldKind::Char,
@@ -384,6 +348,6 @@ fn action_of(field: &Field, of_probe: bool, next_at: Option<usize>, options: &Co
 fn fixed_bytes(format: &Format) -> Result<usize, CompileError> {
     format.common.iter().chain(&format.fields).try_fold(0, |bytes, field| {
         let end = field.offset.checked_add(field.size).filter(|end| *end <= RECORD_BYTES_MAX);
-        end.map(|end| bytes.max(end)).ok_or_else(|| CompileError::Outside { name: field.name.clone() })
+        end.map(|end| bytes.max(end)).ok_or_else(|| CompileError::outside(&field.name))
     })
 }

@@ -78,7 +78,7 @@ pub(super) fn made(
         let (mut parts, mut guards) = (Vec::new(), Vec::new());
         let mut fault_detected = true;
         for name in rule.parts() {
-            let missing = || CompileError::Part { name: name.clone() };
+            let missing = || CompileError::part(name);
             let index = fields.iter().position(|field| field.name == *name).ok_or_else(missing)?;
             let (Some(field), Some(step)) = (fields.get(index), steps.get(index)) else {
                 return Err(missing());

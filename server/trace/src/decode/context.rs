@@ -5,13 +5,8 @@
 /// Bits of `common_flags` (include/linux/trace_events.h:enum trace_flag_type).
 mod flag {
     pub(super) const IRQS_OFF: u8 = 0x01;
-    /// 6.13. Before that version, the bit meant that the architecture does not know whether
-    /// interrupts are off; x86-64 always knows.
-    pub(super) const NEED_RESCHED_LAZY: u8 = 0x02;
-    pub(super) const NEED_RESCHED: u8 = 0x04;
     pub(super) const HARDIRQ: u8 = 0x08;
     pub(super) const SOFTIRQ: u8 = 0x10;
-    pub(super) const PREEMPT_RESCHED: u8 = 0x20;
     pub(super) const NMI: u8 = 0x40;
     /// 5.19.
     pub(super) const BH_OFF: u8 = 0x80;
@@ -53,7 +48,7 @@ impl Context {
         }
         Some(Self {
             irqs_off: flags & flag::IRQS_OFF != 0,
-            need_resched: flags & (flag::NEED_RESCHED | flag::NEED_RESCHED_LAZY | flag::PREEMPT_RESCHED) != 0,
+            need_resched: flags & kprobed_event::Context::NEED_RESCHED != 0,
             hardirq: flags & flag::HARDIRQ != 0,
             softirq: flags & flag::SOFTIRQ != 0,
             nmi: flags & flag::NMI != 0,

@@ -170,17 +170,17 @@ pub(super) fn made(
     steps: &[Step],
 ) -> Result<(Vec<PathPlan>, Vec<Made>), CompileError> {
     let step = |name: &String| -> Result<&Step, CompileError> {
-        let missing = || CompileError::Part { name: name.clone() };
+        let missing = || CompileError::part(name);
         let index = fields.iter().position(|field| field.name == *name).ok_or_else(missing)?;
         steps.get(index).ok_or_else(missing)
     };
     let number = |name: &String| match step(name)? {
         Step { at, action: Action::Copy { bytes: 8 }, .. } => Ok(*at),
-        _ => Err(CompileError::Part { name: name.clone() }),
+        _ => Err(CompileError::part(name)),
     };
     let text = |name: &String| match step(name)? {
         Step { at, action: Action::Argument { next_at }, .. } => Ok(Text { at: *at, next_at: *next_at }),
-        _ => Err(CompileError::Part { name: name.clone() }),
+        _ => Err(CompileError::part(name)),
     };
     let level = |level: &PathLevel| {
         let entries = level.entries.iter().map(|entry| Ok((number(&entry.address)?, text(&entry.name)?)));

@@ -148,6 +148,9 @@ async fn labels_of_the_past_are_those_of_then() {
         let told = run.all(labelled(selector), HistoryStart::Oldest).await;
         assert_eq!(told[1..told.len() - 1], *expected, "{selector}");
     }
+    // Also where they are counted from the end.
+    let told = run.all(labelled("!team"), HistoryStart::Last(5)).await;
+    assert_eq!(told[1..told.len() - 1], ["0+2 of cpu0", "4+3 of cpu0"]);
     run.stop().await;
 }
 

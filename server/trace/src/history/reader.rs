@@ -110,13 +110,12 @@ impl HistoryReader {
         let items = &mut read.items;
         let mut bytes = 0;
         while bytes < READ_BYTES {
-            let at = self.reader.cursor();
             match self.reader.next()? {
                 None => {
                     read.is_last = true;
                     break;
                 }
-                Some(SpoolItem::EpochStart(start)) => self.begin_epoch(start, at, items),
+                Some(SpoolItem::EpochStart(start)) => self.begin_epoch(start, items),
                 Some(SpoolItem::Missing(missing)) => items.push(Item::Loss(self.missing(&missing))),
                 Some(SpoolItem::Entry(entry)) => {
                     bytes += entry.payload.len();
@@ -153,10 +152,8 @@ impl HistoryReader {
         Some(Loss::anywhere(LossCause::NotStored, Some(events)))
     }
 
-    fn begin_epoch(&mut self, start: EpochStart, at: Cursor, items: &mut Vec<Item>) {
-        let EpochStart { boot_id, epoch, previous_ended_cleanly } = start;
-        // A second item for the same run can follow its expired part.
-        let sequence = if at.epoch == epoch { at.sequence } else { 0 };
+    fn begin_epoch(&mut self, start: EpochStart, items: &mut Vec<Item>) {
+        let EpochStart { boot_id, epoch, sequence, previous_ended_cleanly } = start;
         let may_miss = !self.is_first && previous_ended_cleanly == Some(false);
         items.push(Item::Epoch { cursor: Cursor { boot_id, epoch, sequence }, may_miss });
         self.is_first = false;

@@ -95,6 +95,7 @@ impl Recorder {
             }
         }
         self.marks.end();
+        self.writer.note_log_end(self.subscription.log_end());
         if let Err(error) = self.writer.close() {
             tracing::error!(%error, "the history was not ended in order: its last events may be missing");
         }
@@ -115,7 +116,8 @@ impl Recorder {
     fn take(&mut self, item: Item) {
         match item {
             Item::Batch(delivery) => self.take_batch(&delivery),
-            // Losses of its own queue are gaps in the numbers of events, which the spool notices.
+            // Losses of its own queue are gaps in the numbers of events, which the spool notices with the next entry
+            // or at the end of the run.
             Item::Loss(loss) if loss.cause != LossCause::SubscriberQueue => {
                 let offset_ns = ClockMapping::sample().wall_offset_ns;
                 let entry = stored::loss_entry(&loss, self.sequence, offset_ns, trace_clock_ns());

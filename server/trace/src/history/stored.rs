@@ -12,6 +12,7 @@ use bytes::Bytes;
 use kprobed_proto::v1;
 use prost::Message;
 
+use crate::decode::FieldKind;
 use crate::pipeline::{ColumnBatch, Delivery, Group, Loss, Origin};
 use crate::spool::{EntryKind, SpoolEntry};
 use crate::wire::{
@@ -31,13 +32,18 @@ struct StoredOrigin {
     /// The labels at the time at which the event was stored.
     #[prost(btree_map = "string, string", tag = "3")]
     labels: std::collections::BTreeMap<String, String>,
+    /// The places of the fields with texts of symbols, which are plain texts in the schema.
+    #[prost(uint32, repeated, tag = "4")]
+    named: Vec<u32>,
 }
 
 pub(super) fn schema_entry(origin: &Origin, labels: &Labels, sequence: u64) -> SpoolEntry {
+    let named = (0..).zip(&origin.schema.fields).filter(|(_, field)| field.names_addresses());
     let stored = StoredOrigin {
         schema: Some(schema_message(origin.schema_id, &origin.name, origin.uid, &origin.schema, None)),
         type_id: origin.type_id.into(),
         labels: labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+        named: named.map(|(index, _)| index).collect(),
     };
     SpoolEntry {
         kind: EntryKind::Schema,
@@ -55,7 +61,11 @@ pub(super) fn schema_entry(origin: &Origin, labels: &Labels, sequence: u64) -> S
 pub(super) fn origin(payload: &[u8]) -> Option<Origin> {
     let stored = StoredOrigin::decode(payload).ok()?;
     let message = stored.schema?;
-    let schema = schema_from_message(&message).ok()?;
+    let mut schema = schema_from_message(&message).ok()?;
+    for index in stored.named {
+        let field = schema.fields.get_mut(usize::try_from(index).ok()?)?;
+        field.kind = Some(FieldKind::SymbolName).filter(|_| field.kind == FieldKind::String)?;
+    }
     let name: ProbeName = message.probe.parse().ok()?;
     let type_id = u16::try_from(stored.type_id).ok()?;
     let origin = Origin::new(message.schema_id, ProbeUid(message.probe_uid), name, type_id, Arc::new(schema));

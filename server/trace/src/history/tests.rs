@@ -9,6 +9,8 @@ use bytes::Bytes;
 use proptest::prelude::*;
 
 use super::stored;
+use crate::decode::{FieldKind, FieldSchema, Notation};
+use crate::pipeline::Origin;
 use crate::pipeline::samples::source;
 use kprobed_lang::model::Labels;
 
@@ -21,6 +23,35 @@ fn an_origin_comes_back() {
     let back = stored::origin(&entry.payload).unwrap();
     assert_eq!((back.schema_id, back.uid, back.type_id), (origin.schema_id, origin.uid, origin.type_id));
     assert_eq!((&back.name, &back.schema, &*back.labels()), (&origin.name, &origin.schema, &labels));
+}
+
+/// Who may not see addresses does not see those that a text of the history has in place of a name.
+#[test]
+fn texts_of_symbols_are_known_again() {
+    let origin = &source("a", 3).origin;
+    let field = |name: &str, kind, notation| FieldSchema {
+        name: name.to_owned(),
+        kind,
+        base: None,
+        array_len: None,
+        fault_detected: true,
+        may_fault: true,
+        notation,
+        is_lower_half: false,
+    };
+    let mut schema = (*origin.schema).clone();
+    schema.fields = vec![
+        field("text", FieldKind::String, Notation::Number),
+        field("who", FieldKind::SymbolName, Notation::Number),
+        field("kernel", FieldKind::String, Notation::Symbol),
+        field("stack", FieldKind::SymbolName, Notation::Stack),
+    ];
+    let origin = Origin::new(3, origin.uid, origin.name.clone(), 7, Arc::new(schema));
+    let payload = stored::schema_entry(&origin, &Labels::default(), 0).payload;
+    let back = stored::origin(&payload).unwrap();
+    let named: Vec<_> = back.schema.fields.iter().map(FieldSchema::names_addresses).collect();
+    assert_eq!(named, [false, true, true, true]);
+    assert_eq!(back.schema.fields[1], origin.schema.fields[1]);
 }
 
 proptest! {

@@ -19,6 +19,10 @@ pub(super) const BATCH_EVENTS: usize = 8_000;
 /// second cache. Far below what gRPC clients take as one message.
 const BATCH_BYTES: usize = 256 << 10;
 
+/// How many times as large a batch becomes whose last event waits for its call stack: with room for the largest page
+/// (512 KiB), at whose end the event may be.
+const WAITING_TIMES: usize = 4;
+
 /// Events collected for the next batch of one CPU. The batch after that reuses the memory.
 #[derive(Debug, Default)]
 pub(super) struct Collector {
@@ -72,12 +76,12 @@ impl Collector {
         self.base_ns
     }
 
-    /// Whether the batch is large enough to be published. It is not while an event of it waits for its call stack,
-    /// which is the next record, or is on the next page.
+    /// Whether the batch is large enough to be published. While an event of it waits for its call stack, which is the
+    /// next record, or is on the next page, the batch may become larger: a stack may also never come.
     pub(super) fn is_full(&self) -> bool {
-        let is_large = self.events >= BATCH_EVENTS
-            || self.groups.iter().map(|group| group.columns.bytes()).sum::<usize>() >= BATCH_BYTES;
-        is_large && self.waiting.is_empty()
+        let times = if self.waiting.is_empty() { 1 } else { WAITING_TIMES };
+        self.events >= times * BATCH_EVENTS
+            || self.groups.iter().map(|group| group.columns.bytes()).sum::<usize>() >= times * BATCH_BYTES
     }
 
     /// Drops groups without events: their probe may have been deleted.

@@ -100,9 +100,10 @@ impl<'a> Decoding<'a> {
         self.counters.malformed.add(1);
     }
 
-    /// Whether the call stack of an event has not been read yet.
-    pub(super) const fn awaits_stack(&self) -> bool {
-        !self.collector.waiting.is_empty()
+    /// The event that has waited longest for its call stack: the time at which its batch begins, its group and its row.
+    pub(super) fn waiting_event(&self) -> Option<(u64, usize, usize)> {
+        let (group, row) = self.collector.waiting.first()?;
+        Some((self.collector.base_ns(), group, row))
     }
 
     /// Publishes the collected events. Call stacks that were not read until now are lost.

@@ -217,6 +217,47 @@ mod tests {
         }
     }
 
+    #[test]
+    fn an_address_without_a_name_is_compared_as_it_is_shown() {
+        let format = Format::parse(FORMAT).unwrap();
+        let options = CompileOptions { named: ["pointer".to_owned()].into(), ..CompileOptions::default() };
+        let plan = CompiledFormat::compile(&format, &options).unwrap();
+        let source = EventSource::new(1, ProbeUid(1), ProbeName::new("kprobes", "a").unwrap(), plan);
+        let pointer = 0xffff_8881_0000_1000_u64;
+        let mut record = vec![7, 0, 0, 0, 9, 0, 0, 0];
+        for value in [0xffff_ffff_8123_4560_u64, pointer, 4096, 0] {
+            record.extend_from_slice(&value.to_le_bytes());
+        }
+        let mut columns = source.plan.columns();
+        source.plan.decode(&record, 100, &mut columns).unwrap();
+        columns.name_addresses(|address, text| text.extend_from_slice(format!("{address:#x}").as_bytes()));
+        let groups = [Group { origin: Arc::clone(&source.origin), columns }];
+        let hub = hub();
+        let shown = format!("pointer == \"{:#x}\" && count == 4096", hidden(pointer));
+        for (filter, selects) in [
+            ("pointer ~ \"*ffff8881*\"", (1, 0)),
+            ("pointer == \"0xffff888100001000\"", (1, 0)),
+            (shown.as_str(), (0, 1)),
+        ] {
+            let views = [true, false].map(|shows_addresses| View {
+                filter: Some(Filter::parse(filter).unwrap()),
+                permits: Some(Permits::new(shows_addresses, |_name, _uid| true)),
+                ..View::default()
+            });
+            let subscribers = views.map(|view| hub.subscribe(view));
+            for subscriber in &subscribers {
+                subscriber.attach();
+            }
+            let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
+            hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock });
+            let batches = |of: usize| {
+                let items = taken(&subscribers[of]);
+                items.iter().filter(|item| matches!(item, Item::Batch(_))).count()
+            };
+            assert_eq!((batches(0), batches(1)), selects, "{filter}");
+        }
+    }
+
     proptest! {
         #[test]
         fn no_address_is_left(text in "([a-z ,$%-]|0x[0-9a-f]{0,18}|0xffffffff8[0-9a-f]{7}){0,8}") {

@@ -298,7 +298,9 @@ impl Hub {
     /// Has all subscribers select every probe anew: labels or other facts that they select by have
     /// changed.
     pub fn selections_changed(&self) {
-        for subscriber in &self.state().list {
+        // A selection that binds a filter is waited for, and publishers must not wait for that.
+        let list = self.state().list.clone();
+        for subscriber in &list {
             subscriber.forget_selection();
         }
     }

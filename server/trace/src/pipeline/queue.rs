@@ -177,27 +177,40 @@ impl Queue {
         self.entries.push_back(Item::Loss(loss));
     }
 
-    /// Takes a watermark, which replaces an earlier one if nothing was queued since.
+    /// Takes a watermark, which replaces an earlier one if nothing but progress was queued since.
     pub(super) fn push_watermark(&mut self, watermark_ns: u64) {
-        if let Some(Item::Watermark(last)) = self.entries.back_mut() {
-            *last = watermark_ns;
-        } else {
-            self.entries.push_back(Item::Watermark(watermark_ns));
+        for entry in self.entries.iter_mut().rev() {
+            match entry {
+                Item::Watermark(last) => {
+                    *last = watermark_ns;
+                    return;
+                }
+                Item::Progress(_) => {}
+                _ => break,
+            }
         }
+        self.entries.push_back(Item::Watermark(watermark_ns));
     }
 
     /// Records that no event was selected up to a log position, and queues a progress item if that
-    /// is far enough from the last reported position. Returns whether it did.
+    /// is far enough from the last reported position. It replaces an earlier one if nothing but a watermark was queued
+    /// since. Returns whether there is news.
     pub(super) fn push_progress(&mut self, sequence: u64) -> bool {
         if sequence.saturating_sub(self.told) < PROGRESS_EVENTS {
             return false;
         }
         self.told = sequence;
-        if let Some(Item::Progress(last)) = self.entries.back_mut() {
-            *last = sequence;
-        } else {
-            self.entries.push_back(Item::Progress(sequence));
+        for entry in self.entries.iter_mut().rev() {
+            match entry {
+                Item::Progress(last) => {
+                    *last = sequence;
+                    return true;
+                }
+                Item::Watermark(_) => {}
+                _ => break,
+            }
         }
+        self.entries.push_back(Item::Progress(sequence));
         true
     }
 

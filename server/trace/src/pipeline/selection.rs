@@ -8,10 +8,11 @@ use std::collections::HashMap;
 use std::fmt;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
+use super::hidden::hidden;
 use super::view::View;
 use super::{Draft, Group, Origin};
 use crate::decode::Schema;
-use crate::filter::{Binding, BoundFilter, FilterCode, FilterError, Functions, RowOf};
+use crate::filter::{Binding, BoundFilter, Filter, FilterCode, FilterError, Functions, RowOf};
 use crate::wire::{Projected, Task};
 use kprobed_host::kernel::FactsCache;
 
@@ -19,6 +20,8 @@ use kprobed_host::kernel::FactsCache;
 #[derive(Debug)]
 struct SelectedProbe {
     filter: BoundFilter,
+    /// Whether the filter compares texts of symbols, with the addresses hidden that have no symbol.
+    hides_names: bool,
     projected: Arc<Projected>,
 }
 
@@ -176,7 +179,13 @@ impl Selector {
                 selected.terms.not_selected += rows;
                 continue;
             };
-            let kept = passing(&probe.filter, draft, group);
+            let kept = if probe.hides_names {
+                let mut shown = group.clone();
+                shown.columns.replace_unnamed(hidden);
+                passing(&probe.filter, draft, &shown)
+            } else {
+                passing(&probe.filter, draft, group)
+            };
             let passed = kept.as_ref().map_or(rows, |kept| kept.len() as u64);
             selected.events += passed;
             selected.terms.filtered += rows - passed;
@@ -325,6 +334,15 @@ fn passing(filter: &BoundFilter, draft: &Draft<'_>, group: &Group) -> Option<Vec
     (kept.len() != columns.len()).then_some(kept)
 }
 
+/// Whether a filter names a field with texts of symbols.
+fn compares_names(filter: &Filter, schema: &Schema) -> bool {
+    let mut found = false;
+    filter.fields(&mut |name, _| {
+        found |= schema.fields.iter().any(|field| field.name == name && field.names_addresses());
+    });
+    found
+}
+
 impl SelectedProbe {
     fn of(view: &View, binder: &Binder, origin: &Origin) -> Option<Self> {
         if !view.selects(&origin.name, &origin.labels()) || !view.permits(&origin.name, origin.uid) {
@@ -333,6 +351,9 @@ impl SelectedProbe {
         // A filter that cannot be bound to a probe matches none of its events.
         let bound = binder.bind(view, &origin.name.to_string(), &origin.schema);
         let filter = bound.unwrap_or(BoundFilter::Never);
-        Some(Self { filter, projected: Arc::new(view.projection.of(&origin.schema)) })
+        let hides_names = matches!(filter, BoundFilter::Program(_))
+            && view.hides_addresses()
+            && view.filter.as_ref().is_some_and(|filter| compares_names(filter, &origin.schema));
+        Some(Self { filter, hides_names, projected: Arc::new(view.projection.of(&origin.schema)) })
     }
 }

@@ -28,6 +28,11 @@ impl WaitingEvents {
         self.0.is_empty()
     }
 
+    /// The one that has waited longest: its group and its row in the batch.
+    pub(super) fn first(&self) -> Option<(usize, usize)> {
+        self.0.first().map(|waiting| (waiting.group, waiting.row))
+    }
+
     /// An event was recorded whose stack follows.
     pub(super) fn add(&mut self, event: Waiting) {
         self.0.retain(|waiting| depth(waiting.flags) < depth(event.flags));

@@ -260,6 +260,11 @@ impl Subscription {
         self.hub.mark(&self.subscriber, mark);
     }
 
+    /// The log position after everything that was published until now.
+    pub(crate) fn log_end(&self) -> u64 {
+        self.hub.sequence()
+    }
+
     /// Its terms of the ledger.
     pub fn counts(&self) -> QueueCounts {
         self.subscriber.counts()

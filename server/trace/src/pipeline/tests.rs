@@ -609,6 +609,45 @@ fn who_selects_nothing_hears_how_far_the_log_is() {
 }
 
 #[test]
+fn watermarks_and_progress_do_not_pile_up_together() {
+    let hub = hub();
+    let probes = vec![Glob::new("nothing/*")];
+    let subscription = attached(&hub, View { probes, order: Order::Time, ..View::default() });
+    let a = source("a", 1);
+    for round in 1..=3 {
+        publish(&hub, &a, 0, 1 << 16, 1_000_000 * round);
+        hub.publish_watermark(round);
+    }
+    assert_eq!(summary(&taken(&subscription)), ["at 196608", "watermark 3"]);
+}
+
+#[test]
+fn publishers_do_not_wait_for_a_change_of_selections() {
+    let hub = &hub();
+    let (begun, has_begun) = std::sync::mpsc::channel();
+    let (release, released) = std::sync::mpsc::channel::<()>();
+    let released = std::sync::Mutex::new(released);
+    // A selection that takes long.
+    let permits = Permits::new(true, move |_name, _uid| {
+        begun.send(()).unwrap();
+        released.lock().unwrap().recv().is_ok()
+    });
+    let subscription = attached(hub, View { permits: Some(permits), ..View::default() });
+    std::thread::scope(|scope| {
+        scope.spawn(|| publish(hub, &source("a", 1), 0, 1, 100));
+        has_begun.recv().unwrap();
+        scope.spawn(|| hub.selections_changed());
+        std::thread::sleep(Duration::from_millis(20));
+        let (answer, answers) = std::sync::mpsc::channel();
+        scope.spawn(move || answer.send(hub.sequence()));
+        let sequence = answers.recv_timeout(Duration::from_secs(10));
+        release.send(()).unwrap();
+        assert_eq!(sequence, Ok(1));
+    });
+    assert_eq!(summary(&taken(&subscription)), ["1 of cpu0"]);
+}
+
+#[test]
 fn the_past_is_thinned_out_from_where_it_begins() {
     let hub = hub();
     let groups = [group(&source("a", 1), 100, 1000)];

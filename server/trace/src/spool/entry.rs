@@ -66,6 +66,8 @@ pub struct EpochStart {
     pub boot_id: BootId,
     /// The run.
     pub epoch: u64,
+    /// Number of the event that the items after it begin with.
+    pub sequence: u64,
     /// Whether the previous run wrote all its events before it ended. False: it was killed, or the
     /// power failed, and an unknown number of its last events may be missing. Absent if no previous
     /// run is known.

@@ -130,8 +130,8 @@ impl Spool {
 
     /// A reader that begins so far back that the entries from there on count `wanted` in total, by
     /// `count`. For each segment, `count` gets the schemas first, for which it must return 0, then
-    /// the entries with events, from the last one back. If all entries count less, the reader
-    /// begins with the oldest one.
+    /// the entries with events, from the last one back, and between them schemas that were replaced
+    /// there. If all entries count less, the reader begins with the oldest one.
     ///
     /// # Errors
     /// [`SpoolError::Io`] if a segment cannot be read.

@@ -80,8 +80,9 @@ impl Index {
         gone.into_iter().chain(there).min_by_key(|(epoch, _)| *epoch)
     }
 
-    /// The beginning of a run, with the end of the previous run if it is known.
-    pub(super) fn epoch_start(&self, epoch: u64, boot_id: BootId) -> SpoolItem {
+    /// The beginning of what is read of a run, with the end of the previous run if it is known.
+    pub(super) fn epoch_start(&self, at: Cursor) -> SpoolItem {
+        let Cursor { boot_id, epoch, sequence } = at;
         let gone = self.expired.epochs.iter().rfind(|gone| gone.epoch < epoch);
         let gone = gone.map(|gone| (gone.epoch, gone.ended_cleanly));
         let there = self.segments.range(..SegmentId { epoch, number: 0 }).next_back();
@@ -91,7 +92,7 @@ impl Index {
         // end was damaged.
         let last = gone.into_iter().chain(there).chain(ended).max_by_key(|(epoch, _)| *epoch);
         let previous_ended_cleanly = last.map(|(_, cleanly)| cleanly);
-        SpoolItem::EpochStart(EpochStart { boot_id, epoch, previous_ended_cleanly })
+        SpoolItem::EpochStart(EpochStart { boot_id, epoch, sequence, previous_ended_cleanly })
     }
 
     /// The items for a reader that goes from one position to a later one, if none of the events
@@ -115,11 +116,12 @@ impl Index {
                 }));
             }
             let (epoch, boot_id) = self.epoch_after(at.epoch, to);
-            items.push(self.epoch_start(epoch, boot_id));
+            let next = Cursor { boot_id, epoch, sequence: 0 };
+            items.push(self.epoch_start(next));
             if self.lacks_runs(Some(at.epoch), epoch) {
                 items.push(damaged(epoch));
             }
-            at = Cursor { boot_id, epoch, sequence: 0 };
+            at = next;
         }
         self.missing(to.epoch, at.sequence, to.sequence, &mut items);
         items

@@ -3,6 +3,7 @@
 //! Owns that search, and the items about events from there on that are no longer stored. Never
 //! reads on: `reader` does.
 
+use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
@@ -28,16 +29,12 @@ pub(super) struct Start {
 /// Begins with the oldest entry. The reader reports all expired events on the way.
 pub(super) fn beginning(state: &State) -> Start {
     let (epoch, boot_id) = state.index.oldest_epoch().unwrap_or((state.now.epoch, state.now.boot_id));
-    let mut items = vec![state.index.epoch_start(epoch, boot_id)];
+    let at = Cursor { boot_id, epoch, sequence: 0 };
+    let mut items = vec![state.index.epoch_start(at)];
     if state.index.lacks_runs(None, epoch) {
         items.push(damaged(epoch));
     }
-    Start {
-        at: Cursor { boot_id, epoch, sequence: 0 },
-        segment: Bound::Unbounded,
-        since_wall_ns: None,
-        items,
-    }
+    Start { at, segment: Bound::Unbounded, since_wall_ns: None, items }
 }
 
 /// Begins after the events that a client has.
@@ -49,7 +46,7 @@ pub(super) fn cursor(state: &State, cursor: Cursor) -> Result<Start, SpoolError>
         let now_boot = known.unwrap_or(now.boot_id);
         return Err(SpoolError::ForeignCursor { cursor, now_boot, now_epoch: now.epoch });
     }
-    let mut items = vec![state.index.epoch_start(epoch, cursor.boot_id)];
+    let mut items = vec![state.index.epoch_start(cursor)];
     // Unknown runs that are newer than the oldest known one have stored nothing, or were set aside as a whole.
     let is_aside = state.index.set_aside_of(epoch).next().is_some();
     if known.is_none() && !is_aside && state.index.oldest_epoch().is_none_or(|(oldest, _)| epoch < oldest) {
@@ -77,13 +74,14 @@ pub(super) fn since_wall(state: &State, limit: &Limit, wall_ns: u64) -> Start {
     let segment = first.map_or_else(|| newest(state, at.epoch), |facts| Bound::Included(facts.header.id));
     let mut items = Vec::new();
     for gone in state.index.expired.epochs.iter().filter(|gone| gone.last_wall_ns >= wall_ns) {
-        items.push(state.index.epoch_start(gone.epoch, gone.boot_id));
+        let sequence = if gone.epoch == at.epoch { at.sequence } else { 0 };
+        items.push(state.index.epoch_start(Cursor { boot_id: gone.boot_id, epoch: gone.epoch, sequence }));
         let (epoch, to, cause) = (gone.epoch, Some(gone.up_to), MissingCause::Expired);
         items.push(SpoolItem::Missing(Missing { epoch, from: None, to, cause }));
     }
     let told = state.index.expired.epochs.last().filter(|gone| gone.last_wall_ns >= wall_ns);
     if told.is_none_or(|gone| gone.epoch != at.epoch) {
-        items.push(state.index.epoch_start(at.epoch, at.boot_id));
+        items.push(state.index.epoch_start(at));
     }
     // Those after the first segment are missing on the way.
     let mut aside = state.index.aside.iter();
@@ -94,8 +92,8 @@ pub(super) fn since_wall(state: &State, limit: &Limit, wall_ns: u64) -> Start {
 }
 
 /// Begins with the entry at which the count reaches `wanted`, counting back from the last one.
-/// `count` gets the schemas of a segment before its other entries, and those from the last one
-/// back. `None` if all entries count less.
+/// `count` gets the schemas of a segment before its other entries, and those from the last one back. Where a schema
+/// replaced another one, `count` gets that one again on the way. `None` if all entries count less.
 pub(super) fn last(
     shared: &Arc<Shared>,
     limit: &Limit,
@@ -114,14 +112,17 @@ pub(super) fn last(
             }
         };
         let mut walk = Walk::new(file, SegmentFacts::new(facts.header, facts.seed), bytes);
-        let mut entries = Vec::new();
+        // The records that count on the way back: events with their number, and the schemas that were replaced.
+        let mut back = Vec::new();
+        let mut schemas = HashMap::new();
         loop {
             match walk.next() {
-                Ok(Some((_, record))) if record.kind == RecordKind::Entry(EntryKind::Schema) => {
+                Ok(Some((at, record))) if record.kind == RecordKind::Entry(EntryKind::Schema) => {
                     count(&record);
+                    back.extend(schemas.insert(record.key, at).map(|replaced| (replaced, None)));
                 }
                 Ok(Some((at, record))) if record.kind == RecordKind::Entry(EntryKind::Events) => {
-                    entries.push((at, record.sequence));
+                    back.push((at, Some(record.sequence)));
                 }
                 Ok(Some(_)) => {}
                 // Records after a break are missing, and the reader reports them.
@@ -129,9 +130,11 @@ pub(super) fn last(
                 Err(error @ WalkError::Io(_)) => return Err(io(error)),
             }
         }
-        for (at, sequence) in entries.into_iter().rev() {
+        for (at, sequence) in back.into_iter().rev() {
             found = found.saturating_add(count(&walk.record_at(at).map_err(io)?));
-            if found >= wanted {
+            if let Some(sequence) = sequence
+                && found >= wanted
+            {
                 return Ok(Some(at_entry(&shared.lock(), &facts, sequence)));
             }
         }
@@ -150,19 +153,19 @@ fn open(shared: &Shared, id: SegmentId) -> Result<Option<(SegmentFacts, Arc<std:
 }
 
 fn at_entry(state: &State, facts: &SegmentFacts, sequence: u64) -> Start {
-    let (epoch, boot_id) = (facts.header.id.epoch, facts.header.boot_id);
+    let at = Cursor { boot_id: facts.header.boot_id, epoch: facts.header.id.epoch, sequence };
     Start {
-        at: Cursor { boot_id, epoch, sequence },
+        at,
         segment: Bound::Included(facts.header.id),
         since_wall_ns: None,
-        items: vec![state.index.epoch_start(epoch, boot_id)],
+        items: vec![state.index.epoch_start(at)],
     }
 }
 
 /// Begins with the entries that are appended from now on.
 pub(super) fn end(state: &State, limit: &Limit) -> Start {
     let at = limit.cursor;
-    let items = vec![state.index.epoch_start(at.epoch, at.boot_id)];
+    let items = vec![state.index.epoch_start(at)];
     Start { at, segment: newest(state, at.epoch), since_wall_ns: None, items }
 }
 

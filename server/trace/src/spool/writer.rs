@@ -297,6 +297,15 @@ impl SpoolWriter {
         stats
     }
 
+    /// Notes that the log of this run goes up to this number: events after the last entry count as not stored. Call
+    /// it before [`SpoolWriter::close`], since no entry follows that would show the gap.
+    pub fn note_log_end(&mut self, sequence: u64) {
+        if sequence > self.seen {
+            self.seen = sequence;
+            self.refused = true;
+        }
+    }
+
     /// Ends the run in order: it writes all entries, and marks the run as complete, so that later
     /// readers know of every missing event at its end.
     ///

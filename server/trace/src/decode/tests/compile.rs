@@ -2,8 +2,12 @@
 
 use super::*;
 
-fn refused(fields: &[(&str, usize, usize)]) -> CompileError {
-    CompiledFormat::compile(&format(&[PROBE, fields].concat(), ""), &CompileOptions::default()).unwrap_err()
+fn refused(fields: &[(&str, usize, usize)]) -> String {
+    error(&format(&[PROBE, fields].concat(), ""), &CompileOptions::default())
+}
+
+fn error(format: &Format, options: &CompileOptions) -> String {
+    CompiledFormat::compile(format, options).unwrap_err().to_string()
 }
 
 #[test]
@@ -188,41 +192,36 @@ fn fields_of_tracepoints_are_what_they_are_declared() {
 
 #[test]
 fn what_can_not_be_decoded_is_refused() {
-    let name = || "x".to_owned();
-    assert_eq!(refused(&[("struct y x", 16, 16)]), CompileError::Width { name: name(), bytes: 16 });
-    assert_eq!(refused(&[("char x[]", 16, 0)]), CompileError::OpenArray { name: name() });
-    assert_eq!(refused(&[("u64 x", 65530, 8)]), CompileError::Outside { name: name() });
-    assert_eq!(refused(&[("u64 x", usize::MAX, 8)]), CompileError::Outside { name: name() });
+    assert_eq!(refused(&[("struct y x", 16, 16)]), "field `x` has values of 16 bytes");
+    assert_eq!(refused(&[("char x[]", 16, 0)]), "array `x` has no length");
+    assert_eq!(refused(&[("u64 x", 65530, 8)]), "field `x` lies outside of any record");
+    assert_eq!(refused(&[("u64 x", usize::MAX, 8)]), "field `x` lies outside of any record");
     let address = format(&[("u32 __probe_ip", 8, 4)], "");
-    let error = CompiledFormat::compile(&address, &CompileOptions::default()).unwrap_err();
-    assert_eq!(error, CompileError::Address { name: "__probe_ip".into() });
+    let options = CompileOptions::default();
+    assert_eq!(error(&address, &options), "address `__probe_ip` does not have 8 bytes");
     let mut format = format(PROBE, "");
     format.common.remove(3);
-    let error = CompiledFormat::compile(&format, &CompileOptions::default()).unwrap_err();
-    assert_eq!(error, CompileError::Common { name: "common_pid" });
+    assert_eq!(error(&format, &options), "`common_pid` is not where and what it should be");
 }
 
 #[test]
 fn hidden_arguments_must_make_sense() {
     let guard = |name: &str| format!("__data_loc char[] {name}");
     let (g0, g1, end, other) = (guard("__kpd_g0"), guard("__kpd_g1"), guard("__kpd_end"), guard("__kpd_x"));
-    assert_eq!(
-        refused(&[("u64 x", 16, 8), (&g0, 24, 4)]),
-        CompileError::GuardIsLast { name: "__kpd_g0".into() }
-    );
+    assert_eq!(refused(&[("u64 x", 16, 8), (&g0, 24, 4)]), "nothing comes after the guard `__kpd_g0`");
     assert_eq!(
         refused(&[("u64 x", 16, 8), (&g1, 24, 4), (&end, 28, 4)]),
-        CompileError::GuardTarget { name: "__kpd_g1".into() }
+        "there is no number for `__kpd_g1` to guard"
     );
     assert_eq!(
         refused(&[("__data_loc char[] x", 16, 4), (&g0, 24, 4), (&end, 28, 4)]),
-        CompileError::GuardTarget { name: "__kpd_g0".into() }
+        "there is no number for `__kpd_g0` to guard"
     );
-    assert_eq!(refused(&[("u64 __kpd_g0", 16, 8)]), CompileError::CompanionType { name: "__kpd_g0".into() });
-    assert_eq!(refused(&[(&other, 16, 4)]), CompileError::UnknownCompanion { name: "__kpd_x".into() });
+    let no_string = |name: &str| format!("hidden argument `{name}` is not a string of a probe");
+    assert_eq!(refused(&[("u64 __kpd_g0", 16, 8)]), no_string("__kpd_g0"));
+    assert_eq!(refused(&[(&other, 16, 4)]), "hidden argument `__kpd_x` is not known");
     let tracepoint = format(&[(&end, 8, 4)], "");
-    let error = CompiledFormat::compile(&tracepoint, &CompileOptions::default()).unwrap_err();
-    assert_eq!(error, CompileError::CompanionType { name: "__kpd_end".into() });
+    assert_eq!(error(&tracepoint, &CompileOptions::default()), no_string("__kpd_end"));
 }
 
 /// Of a register and of memory, which has a guard, with another field between them.
@@ -272,6 +271,6 @@ fn a_computed_field_is_in_place_of_its_parts() {
     assert_eq!(columns.fields[1].value(2, 0), Some(Value::Unsigned(7)));
     // A format without one of the parts is another one.
     let without = [PROBE, &[("u64 sum__1", 16, 8)]].concat();
-    let error = CompiledFormat::compile(&format(&without, "(%lx) sum__1=%Lu"), &options).unwrap_err();
-    assert_eq!(error, CompileError::Part { name: "sum__2".into() });
+    let error = error(&format(&without, "(%lx) sum__1=%Lu"), &options);
+    assert_eq!(error, "there is no `sum__2` of which a field could be made");
 }

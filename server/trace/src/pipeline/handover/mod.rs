@@ -43,6 +43,10 @@ const STACK_READS: usize = 64;
 /// Time until it may be there. The kernel goes on with nothing else before, but for interrupts.
 const STACK_TIME: Duration = Duration::from_micros(20);
 
+/// Whole turns that an event waits for its call stack. What interrupts it has records of its own before, each of which
+/// can be on a page of its own; after so many the stack does not come any more.
+const STACK_TURNS: usize = 8;
+
 /// The steps of a hand-over that a reader carries out, in order. It answers each of them.
 #[derive(Debug)]
 pub(super) enum Step {
@@ -65,6 +69,8 @@ pub(super) struct Source {
     /// The buffer that events are taken from: the old one, as long as there are two.
     ring: Ring,
     beside: Option<Box<Beside>>,
+    /// Whole turns that the same event has waited for its call stack.
+    waited_turns: usize,
 }
 
 /// The ring buffer in the new instance, and the pages read from both that are not yet published.
@@ -83,7 +89,7 @@ struct Beside {
 impl Source {
     /// One ring buffer.
     pub(super) const fn new(ring: Ring) -> Self {
-        Self { ring, beside: None }
+        Self { ring, beside: None, waited_turns: 0 }
     }
 
     /// The buffer that events are taken from.
@@ -118,16 +124,22 @@ impl Source {
             return beside.read(&mut self.ring, buffer, depth, inbox, decoding);
         }
         let bytes_max = if depth == Depth::Pages { TURN_BYTES } else { usize::MAX };
+        let waited = decoding.waiting_event();
         let mut found = self.ring.read(buffer, depth, bytes_max, inbox, |page| decoding.page(&page));
         for _ in 0..STACK_READS {
-            if !decoding.awaits_stack() {
+            if decoding.waiting_event().is_none() {
                 break;
             }
             let more = self.ring.read(buffer, Depth::Pages, 1, inbox, |page| decoding.page(&page));
             found = found.and(more);
+            let waiting = decoding.waiting_event();
             if more.pages == 0 {
                 std::thread::sleep(STACK_TIME);
-            } else if depth == Depth::Pages && decoding.awaits_stack() {
+            } else if depth == Depth::Pages && waiting.is_some() {
+                self.waited_turns = if waiting == waited { self.waited_turns + 1 } else { 0 };
+                if self.waited_turns >= STACK_TURNS {
+                    break;
+                }
                 // That of the last event there is on the page after it, and so on: the next turn begins there.
                 return Found { caught_up: false, is_published: false, ..found };
             }

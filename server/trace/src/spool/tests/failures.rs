@@ -116,6 +116,20 @@ fn a_report_of_lost_events_that_was_not_stored_is_told() {
 }
 
 #[test]
+fn the_last_events_of_a_run_can_be_not_stored() {
+    let (directory, spool, mut writer) = fresh();
+    writer.append(&events(0, 2, 10), &[]).unwrap();
+    writer.note_log_end(2);
+    assert_eq!(writer.stats().not_stored_events, 0);
+    writer.note_log_end(7);
+    assert_eq!(writer.stats().not_stored_events, 5);
+    writer.close().unwrap();
+    drop(spool);
+    let (spool, ..) = open(&directory.path().join("spool"));
+    assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-2 n2-7 |clean");
+}
+
+#[test]
 fn events_that_were_not_handed_over_are_not_stored() {
     let (_directory, spool, mut writer) = fresh();
     writer.append(&events(7, 3, 10), &[]).unwrap();

@@ -75,6 +75,13 @@ fn a_run_that_has_gone_is_told_with_its_number_of_events() {
     begins(from(15), format!("| x15-40 |clean x0-{first} e{first}"));
     begins(from(40), format!("| |clean x0-{first} e{first}"));
     begins(brief(&read(&spool, Position::Beginning)), format!("| x0-40 |clean x0-{first} e{first}"));
+    // The expired events of the later run are missing after its beginning.
+    let items = read(&spool, Position::Cursor(Cursor { sequence: 15, ..old }));
+    let starts = items.iter().filter_map(|item| match item {
+        SpoolItem::EpochStart(start) => Some(start.sequence),
+        _ => None,
+    });
+    assert_eq!(starts.collect::<Vec<_>>(), [15, 0]);
     assert_eq!(spool.stats().expired_events, 40 + first);
 }
 

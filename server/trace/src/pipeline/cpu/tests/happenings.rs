@@ -198,6 +198,13 @@ pub(super) fn steps() -> impl Strategy<Value = Vec<Step>> {
     vec((what, times).prop_map(|(what, times)| Step { what, times }), 0..40)
 }
 
+/// An event whose call stack does not come, and so many events without a call stack.
+pub(super) fn missing_stack(events: usize) -> Vec<Step> {
+    let stacked = What::Stacked { after_ns: 10, seed: 0, callers: 3, stack: StackIs::Missing };
+    let fixed = What::Fixed { after_ns: 10, seed: 1 };
+    vec![Step { what: stacked, times: 1 }, Step { what: fixed, times: events }]
+}
+
 fn stack_is() -> impl Strategy<Value = StackIs> {
     prop_oneof![
         4 => Just(StackIs::There),

@@ -20,6 +20,7 @@ use self::happenings::{Step, Told, steps};
 use self::writer::{HEADER_BYTES, Manner, pages};
 use super::*;
 use crate::decode::{Column, Columns, CompileOptions, CompiledFormat, Value};
+use crate::pipeline::collector::BATCH_EVENTS;
 use crate::pipeline::commands::{Command, commands};
 use crate::pipeline::{
     Binder, EventSource, Hub, Item, LossCause, QueueLimits, SourceTable, Subscription, View,
@@ -239,6 +240,33 @@ fn check(steps: &[Step], manner: &Manner, turns: &[TurnOf]) {
         assert_eq!(counts.read_span.first_ns, rows.first().map_or(0, |row| row.timestamp_ns));
         assert_eq!(counts.read_span.last_ns, rows.last().map_or(0, |row| row.timestamp_ns));
     }
+}
+
+/// The number of events of the largest batch that was published.
+fn largest_batch_after_a_missing_stack(events: usize, turn: TurnOf) -> u64 {
+    let (happenings, expected) = happenings::of(START_NS, &happenings::missing_stack(events));
+    let manner = Manner { sub_buffer_bytes: 4096, reads: Vec::new(), is_absolute: false, is_padded: false };
+    let world = World::new(0);
+    let subscription = world.subscribe();
+    world.read(&pages(START_NS, &happenings, &manner), 4096, &[turn]);
+    let (mut all, mut largest) = (0, 0);
+    while let Some(Ok(Item::Batch(batch))) = subscription.next().now_or_never() {
+        all += batch.events;
+        largest = largest.max(batch.events);
+    }
+    assert_eq!(all, expected.events());
+    largest
+}
+
+#[test]
+fn a_call_stack_that_does_not_come_holds_up_no_events() {
+    // A page of 4 KiB has less than 100 events, and a turn reads two pages: those of nine turns wait.
+    let turn = TurnOf { depth: Depth::Pages, is_waited_for: true };
+    let largest = largest_batch_after_a_missing_stack(5000, turn);
+    assert!(largest < 1800, "{largest}");
+    let turn = TurnOf { depth: Depth::Until(u64::MAX), is_waited_for: false };
+    let largest = largest_batch_after_a_missing_stack(5 * BATCH_EVENTS, turn);
+    assert!(largest < 4 * BATCH_EVENTS as u64 + 100, "{largest}");
 }
 
 proptest! {
