@@ -26,6 +26,14 @@ pub struct Behaviour {
     /// decoded up to the place, and INT3 was found when the instruction was copied, with another
     /// errno.
     pub traps_are_no_boundary: bool,
+    /// A place inside of a call site is refused before all else about the place
+    /// (kernel/kprobes.c:check_ftrace_location, to 5.17). Since 5.18 it is only the middle of an
+    /// instruction, which the kernel finds last.
+    pub checks_call_site_first: bool,
+    /// The kernel evaluates calls, jumps and returns itself, and refuses those that it cannot evaluate
+    /// (arch/x86/kernel/kprobes/core.c:prepare_emulation, 5.13). Before, it executed a copy of each and
+    /// then mended the address at which it went on (resume_execution).
+    pub emulates: bool,
     /// A probe at JLE or JG goes the wrong way: since 5.13 the kernel evaluates conditional jumps
     /// itself (arch/x86/kernel/kprobes/core.c:kprobe_emulate_jcc), these two wrongly until
     /// 8924779df820 (6.0, and the stable kernels 5.19.4 and 5.15.64).
@@ -48,6 +56,8 @@ impl Behaviour {
         let entry_args_in_return_probes = readme.contains("kernel return probes support");
         let checks_symbol_first = has("validate_probe_symbol") || entry_args_in_return_probes;
         let counts_symbols = has("count_symbols") || checks_symbol_first;
+        // It is called through a pointer, and so it has a symbol.
+        let emulates = has("kprobe_emulate_jcc");
         Self {
             counts_symbols,
             // 5.12 took modules out of kallsyms_on_each_symbol, and this section out of the kernel.
@@ -57,12 +67,18 @@ impl Behaviour {
             kernel_symbol_wins: readme.contains("[(structname"),
             checks_symbol_first,
             traps_are_no_boundary: entry_args_in_return_probes,
+            // One series of commits changed both. The README is that of the release after it, for a
+            // kernel in which a compiler dissolved the function.
+            checks_call_site_first: !has("arch_adjust_kprobe_addr")
+                && !readme.contains("[<group>/][<event>]")
+                && !entry_args_in_return_probes,
+            emulates,
             // Its own release shows nowhere: return probes got these trampolines in 5.18.
             has_stacks_in_instances: has("rethook_trampoline_handler")
                 || readme.contains("[<group>/][<event>]"),
             // The README of 6.0 has unnamed events of a group, and the stable series got `symstr` later
             // than the fix.
-            misjudges_jumps: has("kprobe_emulate_jcc")
+            misjudges_jumps: emulates
                 && !["[<group>/][<event>]", "symstr"].iter().any(|later| readme.contains(later)),
         }
     }
@@ -97,6 +113,10 @@ mod tests {
         assert_eq!(counts(&[count, modules].concat()), (true, true));
         let misjudges =
             |symbols: &SymbolTable, readme: &str| Behaviour::detect(symbols, readme).misjudges_jumps;
+        let adjusts = SymbolTable::parse("ffffffff81000000 T arch_adjust_kprobe_addr\n");
+        assert!(none.checks_call_site_first && !new.checks_call_site_first);
+        assert!(!Behaviour::detect(&adjusts, "").checks_call_site_first);
+        assert!(Behaviour::detect(&symbols, "").emulates && !none.emulates);
         assert!(misjudges(&symbols, "p[:[<group>/]<event>]") && !misjudges(&SymbolTable::default(), ""));
         assert!(!misjudges(&symbols, "p[:[<group>/][<event>]]") && !misjudges(&symbols, "symstr"));
     }

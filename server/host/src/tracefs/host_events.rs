@@ -34,12 +34,6 @@ impl Tracefs {
         self.files.exists(&self.root().join("events").join(group).join(event).join("enable"))
     }
 
-    /// All events of the host, as `GROUP/EVENT`. Empty if they cannot be listed.
-    pub fn host_events(&self) -> Vec<String> {
-        let list = self.files.read(&self.root().join("available_events")).unwrap_or_default();
-        list.lines().map(|line| line.replacen(':', "/", 1)).collect()
-    }
-
     /// Has the kernel judge a filter of an event of the host, in an instance of that name, which is made for it and
     /// records nothing. One that a killed daemon has left is used, and removed.
     ///
@@ -97,7 +91,6 @@ mod tests {
         fs::create_dir_all(&event).unwrap();
         fs::write(event.join("format"), format("sched_switch", 316, "pid_t prev_pid")).unwrap();
         fs::write(event.join("enable"), "0\n").unwrap();
-        fs::write(directory.path().join("available_events"), "sched:sched_switch\n").unwrap();
         fs::write(directory.path().join("kprobe_events"), "p:theirs/one vfs_read\n").unwrap();
         let tracefs = Tracefs::new(directory.path(), directory.path());
         (directory, tracefs)
@@ -111,7 +104,6 @@ mod tests {
         assert!(own.is_of_host() && own.id == 316);
         assert_eq!(tracefs.presence(&own).unwrap(), Presence::Ours);
         assert!(tracefs.has_switch("sched", "sched_switch"));
-        assert_eq!(tracefs.host_events(), ["sched/sched_switch"]);
         // Its module was loaded anew; or its owner has defined another one, which got the id again.
         let file = directory.path().join("events/sched/sched_switch/format");
         for (id, field) in [(317, "pid_t prev_pid"), (316, "pid_t next_pid")] {

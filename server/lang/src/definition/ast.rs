@@ -396,6 +396,11 @@ impl ProbeDefinition {
         matches!(self.kind, ProbeKind::Event)
     }
 
+    /// Whether its place is a number.
+    pub const fn is_at_address(&self) -> bool {
+        matches!(self.place, Place::Address { .. })
+    }
+
     /// A copy without the names of the event and without arguments.
     #[must_use]
     pub fn place_alone(self) -> Self {

@@ -2,7 +2,7 @@
 //!
 //! Owns the table of them, and the treatment of each: the daemon writes another line that records
 //! the same, or refuses the definition with a code of its own. Never lets a line reach the kernel
-//! that contains one of these. Places are not judged here: see `validate`.
+//! that contains one of these. Places are not judged here, nor addresses that symbols stand for: see `validate`.
 
 use super::ast::{Argument, BaseType, Fetch, FetchKind, MemoryAddress, ProbeDefinition, Type};
 use super::code::Code;
@@ -126,6 +126,11 @@ pub const TABLE: &[Danger] = &[
 /// reach into it: the kernel's fix checks only the address at which a read begins.
 const VSYSCALL_PAGE: std::ops::Range<u64> = 0xffff_ffff_ff60_0000 - 512..0xffff_ffff_ff60_1000;
 
+/// What a read at this address of kernel memory does to a kernel without the fix, if that harms it.
+pub fn harm_of_read(address: u64) -> Option<&'static str> {
+    VSYSCALL_PAGE.contains(&address).then_some(VSYSCALL.harm)
+}
+
 /// The problem of an argument that must not reach the kernel in any form.
 pub(super) fn refused(argument: &Argument, features: &Features) -> Option<Diagnostic> {
     let danger = if is_string_array(argument) && !features.string_array_fix {
@@ -166,7 +171,7 @@ fn reads_vsyscall(fetch: &Fetch) -> bool {
         }
         _ => (None, None),
     };
-    address.is_some_and(|address| VSYSCALL_PAGE.contains(&address)) || inner.is_some_and(reads_vsyscall)
+    address.and_then(harm_of_read).is_some() || inner.is_some_and(reads_vsyscall)
 }
 
 /// The definition in a form that does no harm. Records the same bytes, or the address in place of

@@ -103,6 +103,15 @@ impl Reading {
         }
     }
 
+    /// The probe that the text defines, or what could be read of one with mistakes.
+    pub fn written(&self) -> Option<&ProbeDefinition> {
+        match &self.result {
+            Ok(Definition::Probe(written)) => Some(written),
+            Ok(Definition::Delete(_)) => None,
+            Err(_) => self.draft.as_ref(),
+        }
+    }
+
     /// The text from which this was parsed, changed so that every kernel reads it in the same
     /// dialect: a comment names the dialect if bare words could mean something else on another
     /// kernel. Of a short form it is the line, since another kernel has other names.

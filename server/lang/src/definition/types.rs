@@ -115,27 +115,26 @@ fn bit_field(word: Word<'_>) -> (Option<BaseType>, Option<Diagnostic>) {
         word.text.split_once('/').and_then(|(_, size)| number::unsigned(size)).and_then(Width::from_bits);
     let Some(container) = size else { return (None, None) };
     let (width, rest) = number::leading(&word.text[1..]);
-    let field = (|| {
+    let read = (|| {
         let after_at = rest.strip_prefix('@').filter(|_| width > 0)?;
         let (offset, tail) = number::leading(after_at);
         if tail.len() == after_at.len() || !tail.starts_with('/') {
             return None;
         }
-        let fits = width.saturating_add(offset) <= u64::from(container.bits());
-        let (width, offset) = (u8::try_from(width).ok()?, u8::try_from(offset).ok()?);
-        fits.then_some(BaseType::BitField { width, offset, container })
+        // The sum of the kernel wraps too.
+        let fits = width.wrapping_add(offset) <= u64::from(container.bits());
+        fits.then_some((width, offset))
     })();
-    match field {
-        Some(field) => (Some(field), None),
-        None => (
-            Some(BaseType::BitField { width: 1, offset: 0, container }),
-            Some(Diagnostic::error(
-                Code::BadBitfield,
-                word.span(),
-                format!("`{}` is not a bit-field of {} bits", word.text, container.bits()),
-            )),
-        ),
+    let small =
+        read.and_then(|(width, offset)| Some((u8::try_from(width).ok()?, u8::try_from(offset).ok()?)));
+    if let Some((width, offset)) = small {
+        return (Some(BaseType::BitField { width, offset, container }), None);
     }
+    let message = format!("`{}` is not a bit-field of {} bits", word.text, container.bits());
+    let problem = Diagnostic::error(Code::BadBitfield, word.span(), message);
+    // The kernel takes two numbers whose sum wraps, and shifts by them.
+    let problem = if read.is_some() { problem.by_kprobed() } else { problem };
+    (Some(BaseType::BitField { width: 1, offset: 0, container }), Some(problem))
 }
 
 /// The types that this kernel has.

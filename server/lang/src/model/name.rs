@@ -184,7 +184,22 @@ mod tests {
         assert!(!Glob::new("kprobes").matches_name(&name));
     }
 
+    fn naive(glob: &[u8], text: &[u8]) -> bool {
+        match (glob, text) {
+            ([], _) => text.is_empty(),
+            ([b'*', rest @ ..], _) => (0..=text.len()).any(|skip| naive(rest, &text[skip..])),
+            ([b'?', rest @ ..], [_, tail @ ..]) => naive(rest, tail),
+            ([byte, rest @ ..], [first, tail @ ..]) => byte == first && naive(rest, tail),
+            _ => false,
+        }
+    }
+
     proptest! {
+        #[test]
+        fn a_glob_agrees_with_its_definition(glob in "[ab*?]{0,8}", text in "[ab]{0,10}") {
+            prop_assert_eq!(Glob::new(glob.clone()).matches(&text), naive(glob.as_bytes(), text.as_bytes()));
+        }
+
         #[test]
         fn a_text_matches_itself_and_every_star(text in "[a-z/]{0,20}", cut in 0usize..20) {
             prop_assert!(Glob::new(text.clone()).matches(&text));

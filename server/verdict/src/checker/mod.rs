@@ -30,7 +30,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::known::KnownKernel;
 use self::text::Read;
-use crate::validate::{self, functions, typed};
+use crate::validate::{self, functions, spelling, typed};
 use kprobed_host::kernel::{FactsCache, KernelFacts, Livepatches, RecentFacts};
 use kprobed_lang::definition::explain::{Explanation, explain};
 use kprobed_lang::definition::{
@@ -240,7 +240,7 @@ impl Checker {
         let is_resolved = names.findings.is_empty() && limits.is_empty();
         // If the kernel finds several at the same step, the names say more than the text.
         let found = requirement.into_iter().chain(names.findings).chain(unread.iter().cloned()).chain(limits);
-        let found = found.chain(self.unrecordable(&written));
+        let found = found.chain(self.unrecordable(&written, &facts));
         let first = found.min_by_key(|finding| finding.step);
         let place = report.refusal.as_ref().map(|refusal| refusal.step);
         let misplaced = first.filter(|first| place.is_none_or(|place| first.step < place));
@@ -285,7 +285,7 @@ impl Checker {
     }
 
     /// Why the event of the host that a definition names cannot be recorded.
-    fn unrecordable(&self, definition: &ProbeDefinition) -> Option<Diagnostic> {
+    fn unrecordable(&self, definition: &ProbeDefinition, facts: &KernelFacts) -> Option<Diagnostic> {
         let event = definition.event.as_ref().filter(|_| definition.is_of_host_event())?;
         let of_image = || {
             let message = "an image of a kernel does not show which events a host has";
@@ -296,6 +296,13 @@ impl Checker {
             || Some(of_image()),
             |names| names.unrecordable((group_of(definition), &event.text), definition.span),
         )?;
+        let similar = Some(&problem).filter(|problem| problem.code == Code::NoSuchEvent);
+        let similar =
+            similar.and_then(|_| spelling::similar_full_event(group_of(definition), &event.text, facts));
+        let problem = match similar {
+            Some(similar) => problem.with_hint(format!("did you mean `{similar}`?")),
+            None => problem,
+        };
         // A probe of it may be there and wait for it.
         Some(problem.at(Step::OwnPlace))
     }

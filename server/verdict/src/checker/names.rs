@@ -35,7 +35,8 @@ pub trait NamesInUse: Debug + Send + Sync {
         features: &Features,
     ) -> Option<Taken>;
 
-    /// Why an event cannot be recorded: the host does not have it, or it has no switch of its own.
+    /// Why an event cannot be recorded: the host does not have it, or it has no switch of its own. It proposes no other
+    /// event: names of probes would be among them.
     fn unrecordable(&self, event: (&str, &str), span: Span) -> Option<Diagnostic>;
 
     /// The probes of this daemon that a `-` line names. If the line gives no group or no event, the

@@ -7,8 +7,10 @@ use nix::errno::Errno;
 
 use super::case::Case;
 use super::refusal::{Refusal, Rule};
-use kprobed_host::kernel::KernelFacts;
-use kprobed_lang::definition::{Diagnostic, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition};
+use kprobed_host::kernel::{KernelFacts, Symbol};
+use kprobed_lang::definition::{
+    Code, Diagnostic, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, dangerous,
+};
 
 pub(super) fn check(case: &Case<'_>, _offset: u64) -> Result<(), Refusal> {
     check_definition(case.definition, case.facts)
@@ -25,6 +27,27 @@ pub(super) fn check_definition(definition: &ProbeDefinition, facts: &KernelFacts
         let message = format!("the kernel has no symbol `{absent}` to read from");
         Err(Refusal::new(Rule::UnknownMemorySymbol, message, span).with_errno(Errno::ENOENT))
     })
+}
+
+/// The objection to an argument that reads where a read harms the kernel, at a distance from a symbol.
+pub(super) fn harm(definition: &ProbeDefinition, facts: &KernelFacts) -> Option<Refusal> {
+    definition.args.iter().find_map(|argument| {
+        let harm = dangerous::harm_of_read(address(&argument.fetch, facts)?)?;
+        let message = format!("kprobed refuses this, because a kernel without the fix {harm}");
+        let refusal = Refusal::new(Rule::DangerousMemory, message, argument.fetch.span);
+        Some(refusal.with_hint(Code::DangerousMemory.hint()))
+    })
+}
+
+/// The address that an expression reads at a distance from a symbol.
+fn address(fetch: &Fetch, facts: &KernelFacts) -> Option<u64> {
+    match &fetch.kind {
+        FetchKind::Deref { inner, .. } => address(inner, facts),
+        FetchKind::Memory(MemoryAddress::Symbol { symbol, offset }) => {
+            Some(found(symbol, facts)?.address.wrapping_add_signed(*offset))
+        }
+        _ => None,
+    }
 }
 
 /// Whether the kernel accepts a probe although an argument reads from a symbol that it does not
@@ -57,12 +80,17 @@ fn absent_symbol<'a>(fetch: &'a Fetch, facts: &KernelFacts) -> Option<&'a str> {
     match &fetch.kind {
         FetchKind::Deref { inner, .. } => absent_symbol(inner, facts),
         FetchKind::Memory(MemoryAddress::Symbol { symbol, .. }) => {
-            let (module, name) = match symbol.split_once(':') {
-                Some((module, name)) => (Some(module), name),
-                None => (None, symbol.as_str()),
-            };
-            facts.symbols.lookup(name, module).is_none().then_some(symbol)
+            found(symbol, facts).is_none().then_some(symbol)
         }
         _ => None,
     }
+}
+
+/// The symbol of a name, which may have that of a module before it.
+fn found<'a>(symbol: &'a str, facts: &'a KernelFacts) -> Option<Symbol<'a>> {
+    let (module, name) = match symbol.split_once(':') {
+        Some((module, name)) => (Some(module), name),
+        None => (None, symbol),
+    };
+    facts.symbols.lookup(name, module)
 }

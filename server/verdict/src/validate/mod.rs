@@ -18,7 +18,7 @@ mod places;
 mod refusal;
 mod report;
 mod rules;
-mod spelling;
+pub(crate) mod spelling;
 mod surroundings;
 mod symbol;
 #[cfg(test)]
@@ -94,7 +94,9 @@ pub fn check(definition: &ProbeDefinition, facts: &KernelFacts) -> Report {
     match (verdict, looked) {
         (Ok(()), Looked { symbols, case: Some(case), .. }) => {
             let outside = symbols.and_then(|symbols| objection::outside(&symbols, &case));
-            let objection = outside.or_else(|| objection::harm(&case, case.offset));
+            let objection = outside
+                .or_else(|| memory_symbols::harm(definition, facts))
+                .or_else(|| objection::harm(&case, case.offset));
             Report::accepted(&case, objection)
         }
         (Ok(()), looked) => Report::never_armed(objection::never_armed(definition, looked.address)),

@@ -61,6 +61,8 @@ pub enum Rule {
     EndOfModule,
     /// The kernel accepts it, this daemon does not: the CPU can have no table of interrupts there.
     NoInterruptTable,
+    /// The kernel accepts it, this daemon does not: an argument reads memory that must not be read.
+    DangerousMemory,
     /// The kernel accepts it, this daemon does not: it is never armed.
     NeverArmed,
 }
@@ -93,6 +95,7 @@ impl Rule {
             Self::MisjudgedJump => "MISJUDGED_JUMP",
             Self::EndOfModule => "END_OF_MODULE",
             Self::NoInterruptTable => "NO_INTERRUPT_TABLE",
+            Self::DangerousMemory => "DANGEROUS_MEMORY",
             Self::NeverArmed => "NEVER_ARMED",
         }
     }
@@ -126,6 +129,7 @@ impl Rule {
         Self::MisjudgedJump,
         Self::EndOfModule,
         Self::NoInterruptTable,
+        Self::DangerousMemory,
         Self::NeverArmed,
     ];
 
@@ -138,6 +142,7 @@ impl Rule {
             | Self::MisjudgedJump
             | Self::EndOfModule
             | Self::NoInterruptTable
+            | Self::DangerousMemory
             | Self::NeverArmed => RefusedBy::Kprobed,
             _ => RefusedBy::Kernel,
         }

@@ -32,11 +32,12 @@ enum LooksAt {
 /// Every rule with its source, in the order of the kernel:
 /// kernel/trace/trace_kprobe.c:__register_trace_kprobe, kernel/kprobes.c:register_kretprobe,
 /// check_kprobe_address_safe, then arch/x86/kernel/kprobes/core.c:arch_prepare_kprobe.
-const RULES: [(&str, LooksAt, Check); 12] = [
+const RULES: [(&str, LooksAt, Check); 13] = [
     ("kernel/trace/trace_kprobe.c:within_notrace_func", LooksAt::Address, traceable),
     ("kernel/trace/trace_probe.c:traceprobe_update_arg", LooksAt::Address, memory_symbols::check),
     ("kernel/kprobes.c:kprobe_on_func_entry", LooksAt::Address, entry),
     ("arch/x86/kernel/kprobes/core.c:kretprobe_blacklist", LooksAt::Address, return_blacklist),
+    ("kernel/kprobes.c:check_ftrace_location", LooksAt::Address, call_site),
     ("kernel/kprobes.c:check_kprobe_address_safe", LooksAt::Address, text),
     ("kernel/kprobes.c:within_kprobe_blacklist", LooksAt::Address, blacklist),
     ("kernel/jump_label.c:jump_label_text_reserved", LooksAt::Address, jump_label),
@@ -143,6 +144,20 @@ fn return_blacklist(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     }
     let message = format!("`{}` returns on another stack, where its return cannot be probed", case.function);
     Err(case.refuse(Rule::ReturnBlacklisted, message).with_hint("probe its entry"))
+}
+
+/// To kernels before 5.18 every byte of a call site is a place of ftrace, and only the first one can be
+/// probed.
+fn call_site(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+    let address = case.address_of(offset);
+    let site = case.facts.traceable.overlapping(address, 1).next();
+    let Some(site) = site.filter(|site| case.facts.behaviour.checks_call_site_first && *site != address)
+    else {
+        return Ok(());
+    };
+    let at = site.wrapping_sub(case.start);
+    let message = format!("+{offset} is in the middle of the instruction at +{at} of `{}`", case.function);
+    Err(case.refuse(Rule::InstructionBoundary, message).with_errno(Errno::EILSEQ))
 }
 
 /// A probe must be in code of the kernel or of a module (kernel/extable.c:core_kernel_text,

@@ -51,6 +51,13 @@ fn similar_event(name: &str, facts: &KernelFacts) -> Option<String> {
     events.iter().zip(&names).find(|(_, own)| own.as_str() == nearest).map(|(event, _)| event.clone())
 }
 
+/// The event of the host whose `GROUP/EVENT` a mistyped one may mean. No event that a program has defined is among
+/// them: who may not see a probe is not told of its name.
+pub(crate) fn similar_full_event(group: &str, event: &str, facts: &KernelFacts) -> Option<String> {
+    let events = facts.recent_host_events();
+    nearest_name(&format!("{group}/{event}"), events.iter().map(String::as_str)).map(str::to_owned)
+}
+
 /// Names that a mistyped one may mean, the likeliest first.
 pub(super) fn similar<'a>(name: &str, facts: &'a KernelFacts) -> Vec<&'a str> {
     renamed(name, facts).into_iter().chain(facts.symbols.similar_code_names(name)).collect()

@@ -117,12 +117,13 @@ pub(super) fn check(
 /// Most places that a hint offers.
 const MAX_CANDIDATES: usize = 4;
 
-/// The same places without ambiguity: a function of a module by its name, the kernel's own by
+/// The same places without ambiguity: those in a module by the name of the function, the kernel's own by
 /// distances from the beginning of its text, which are valid until the next kernel.
 fn candidates(found: &Symbols<'_>, facts: &KernelFacts) -> String {
     let place = |symbol: Symbol<'_>| {
         if let Some(module) = symbol.module {
-            return Some(format!("{module}:{}", symbol.name));
+            let offset = if found.offset == 0 { String::new() } else { format!("+{}", found.offset) };
+            return Some(format!("{module}:{}{offset}", symbol.name));
         }
         let distance = symbol.address.checked_sub(facts.core_text.start)?;
         Some(format!("_stext+{}", distance.saturating_add(u64::from(found.offset))))

@@ -201,7 +201,7 @@ impl Scope<'_> {
 const RETVAL: &str = "retval=$retval";
 
 /// The number of `argN`.
-fn number(word: &str) -> Option<usize> {
+pub(super) fn number(word: &str) -> Option<usize> {
     let digits = word.strip_prefix("arg")?;
     let are_digits = !digits.is_empty() && digits.bytes().all(|byte| byte.is_ascii_digit());
     digits.parse().ok().filter(|_| are_digits && digits.len() <= 2)

@@ -8,6 +8,7 @@ use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
 use super::super::line::LINE_MAX_BYTES;
 use super::super::names::is_identifier;
+use super::arguments::number;
 use super::known::KernelNames;
 use super::place::{Keyword, keyword};
 
@@ -135,10 +136,14 @@ fn command(clauses: &[Clause<'_>], names: &dyn KernelNames) -> Option<String> {
     let is_edge = |clause: &&Clause<'_>| matches!(clause.probes, "BEGIN" | "END");
     let timer = clauses.iter().find(is_timer);
     let ends = timer.is_some_and(|timer| timer.action.contains("exit("));
+    // bpftrace goes on counting from what it has printed, unless the timer empties the map.
+    let empties =
+        timer.is_some_and(|timer| ["clear(", "zero("].iter().any(|call| timer.action.contains(call)));
+    let deltas = if empties { " --deltas" } else { "" };
     let time = match timer.map(|timer| parts(timer.probes, ':')).as_deref() {
         None => String::new(),
         Some([_, unit @ ("s" | "ms"), count]) if ends => format!(" --for {count}{unit}"),
-        Some([_, unit @ ("s" | "ms"), count]) => format!(" --interval {count}{unit} --deltas"),
+        Some([_, unit @ ("s" | "ms"), count]) => format!(" --interval {count}{unit}{deltas}"),
         Some(_) => return None,
     };
     let others: Vec<_> = clauses.iter().filter(|clause| !is_timer(clause) && !is_edge(clause)).collect();
@@ -322,7 +327,7 @@ impl<'n> Place<'n> {
             Some(match *key {
                 "func" | "probe" => return None,
                 "comm" | "cpu" => (*key).to_owned(),
-                "pid" | "tid" => "thread".to_owned(),
+                "tid" => "thread".to_owned(),
                 key if is_stack(key) => "stack".to_owned(),
                 key => match call(key, "ksym") {
                     Some(address) => self.field(address, words)? + ".sym",
@@ -360,20 +365,24 @@ impl<'n> Place<'n> {
         let word = self.renamed(text);
         let is_chain = word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_->.".contains(&byte));
         let field = word.rsplit(['>', '.']).next().filter(|field| is_identifier(field))?.to_owned();
-        let known =
-            || self.names.function(None, &self.name)?.parameters.into_iter().find(|known| known.name == word);
-        // Members are the kernel's, and so is the string at the end of them.
-        let ty = match is_string && !self.is_event {
-            false => "",
-            true if !is_identifier(&word) => ":string",
-            true => match known().and_then(|known| known.is_of_program) {
-                Some(false) => ":string",
-                // The short form of a system call reads its strings by itself.
-                _ if self.names.system_call(&self.name).is_some() => "",
-                _ => ":ustring",
+        let word = if is_string && !self.is_event { self.string_at(&word) } else { word };
+        is_chain.then_some(Value { word, field })
+    }
+
+    /// The word for the string that a parameter or a member points to. Like bpftrace, it reads the memory of the
+    /// kernel unless the type says that the pointer is one of a program.
+    fn string_at(&self, word: &str) -> String {
+        let known = self.names.function(None, &self.name).map(|known| known.parameters).unwrap_or_default();
+        let parameter = known.iter().find(|known| known.name == word);
+        match parameter.and_then(|known| known.is_of_program) {
+            Some(true) => format!("{word}:ustring"),
+            // The short form of a system call reads its strings by itself.
+            None if is_identifier(word) && self.names.system_call(&self.name).is_some() => word.to_owned(),
+            _ => match number(word).filter(|_| parameter.is_none()) {
+                Some(index) => format!("{word}=+0($arg{}):string", index.saturating_add(1)),
+                None => format!("{word}:string"),
             },
-        };
-        is_chain.then(|| Value { word: format!("{word}{ty}"), field })
+        }
     }
 
     /// The predicate as a filter of the kernel, which knows threads and no processes.
@@ -389,6 +398,8 @@ impl<'n> Place<'n> {
         let mut rest = text;
         // For each bracket that is open, whether it goes.
         let mut open = Vec::new();
+        // Whether the next word is the name of a field, whatever that word means elsewhere.
+        let mut is_member = false;
         while let Some(c) = rest.chars().next() {
             let cast = CASTS.iter().find_map(|cast| rest.strip_prefix(cast)?.split_once(')'));
             if let Some((_, value)) = cast {
@@ -407,9 +418,16 @@ impl<'n> Place<'n> {
             let number = word.strip_prefix("arg").and_then(|digits| digits.parse::<usize>().ok());
             let parameter =
                 number.and_then(|number| known.get(number)).filter(|known| !known.name.is_empty());
+            if is_member {
+                renamed.push_str(word);
+                is_member = false;
+                continue;
+            }
+            is_member = word == "." || (word == ">" && renamed.ends_with('-'));
             match (word, parameter) {
                 ("args", _) if rest.starts_with(['.', '-']) => {
                     rest = rest.trim_start_matches(['.', '-', '>']);
+                    is_member = true;
                 }
                 ("str", _) if rest.starts_with('(') => {
                     open.push(true);
@@ -446,8 +464,9 @@ fn string_length(text: &str) -> usize {
     end.map_or(text.len(), |(at, _)| at + 1)
 }
 
-/// What bpftrace knows of a task, and no event has.
-const NOT_RECORDED: [&str; 8] = ["uid", "gid", "username", "ustack", "cgroup", "curtask", "rand", "jiffies"];
+/// What bpftrace knows of a task, and no event has: `pid` is the process there, and events have the thread.
+const NOT_RECORDED: [&str; 9] =
+    ["pid", "uid", "gid", "username", "ustack", "cgroup", "curtask", "rand", "jiffies"];
 
 fn is_stack(value: &str) -> bool {
     matches!(value, "kstack" | "stack") || value.starts_with("kstack(")

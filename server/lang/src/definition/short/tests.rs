@@ -376,12 +376,28 @@ fn what_bpftrace_adds_to_a_name_is_answered() {
             "write `kprobectl hist vfs_read --by thread --sum count --interval 1s --deltas`",
         ),
         (
+            "kprobe:vfs_read { @ = count(); } interval:s:1 { print(@); zero(@); }",
+            "write `kprobectl hist vfs_read --interval 1s --deltas`",
+        ),
+        (
+            "kprobe:vfs_read { @ = count(); } interval:s:1 { print(@); }",
+            "write `kprobectl hist vfs_read --interval 1s`",
+        ),
+        (
             "k:vfs_read { @[ksym(arg0)] = count(); } END { clear(@); }",
             "write `kprobectl hist vfs_read --by file.sym`",
         ),
         (
             "kprobe:vfs_read { @[str(arg1)] = count(); }",
             "write `kprobectl hist 'vfs_read buf:ustring' --by buf`",
+        ),
+        (
+            "kprobe:vfs_open { @[str(arg1)] = count(); }",
+            "write `kprobectl hist 'vfs_open file:string' --by file`",
+        ),
+        (
+            "kprobe:no_types { @[str(arg1)] = count(); }",
+            "write `kprobectl hist 'no_types arg1=+0($arg2):string' --by arg1`",
         ),
         (
             "tracepoint:syscalls:sys_enter_openat { @[str(args.filename)] = count(); }",
@@ -404,6 +420,14 @@ fn what_bpftrace_adds_to_a_name_is_answered() {
             "t:block:issue { @s[args.sector] = nsecs; } t:block:complete /args.bytes > 0/ { @ = hist(nsecs - @s[args.sector]); }",
             "write `kprobectl latency block/issue block/complete --match sector --end-filter 'bytes > 0'`",
         ),
+        (
+            "t:sched:sched_wakeup /args.pid > 1/ { @[args.pid] = count(); }",
+            "write `kprobectl hist sched/sched_wakeup --by pid --filter 'pid > 1'`",
+        ),
+        ("vfs_read ((struct file *)arg0)->f_owner.pid", "write `vfs_read file->f_owner.pid`"),
+        // A process is more than one thread.
+        ("kprobe:vfs_read { @[pid] = count(); }", OTHERWISE),
+        ("kprobe:vfs_read { @s[pid] = nsecs; } kretprobe:vfs_read { @ = hist(nsecs - @s[pid]); }", OTHERWISE),
         ("kprobe:vfs_read { @ = max(arg2); }", OTHERWISE),
         ("kprobe:vfs_read { @ = count(); @b = sum(arg2); }", OTHERWISE),
         ("kprobe:vfs_read { printf(\"%d\", uid); }", OTHERWISE),

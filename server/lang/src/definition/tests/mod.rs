@@ -58,6 +58,7 @@ fn canonical_text() {
         ("p f ++8(%di) +-8(%di) -u0x8(+u0(%si)):ustring", "p:g/e f +8(%di) -8(%di) -u8(+u0(%si)):ustring"),
         ("p f @jiffies_64+0x8 @0x10 @jiffies-1:u8[0x4]", "p:g/e f @jiffies_64+8 @16 @jiffies-1:u8[4]"),
         ("p f \\0x10 \\-5 \\+5 \\\"é\" $COMM", "p:g/e f \\16 \\-5 \\5 \\\"é\" $comm"),
+        ("p f %di:b18446744073709551617@0/8", "p:g/e f %di:b1@0/8"),
         ("p f %di:b0x4@010/32 +0(%di):string[2]", "p:g/e f %di:b4@8/32 +0(%di):string[2]"),
     ];
     for (text, canonical) in cases {

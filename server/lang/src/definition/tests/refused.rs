@@ -1,7 +1,7 @@
 //! Tests of refusals: code, position, errno and presentation.
 
 use super::{v6_1, v6_12, v7_3};
-use crate::definition::{Code, Features, Severity, Span, parse};
+use crate::definition::{Code, Features, RefusedBy, Severity, Span, parse};
 
 /// Asserts the first problem of a text in which `^` marks the caret, like the kernel's own selftest
 /// does.
@@ -120,6 +120,13 @@ fn types_that_do_not_suit() {
         refuse("p f %di:^b9@0/8", "BAD_BITFIELD", EINVAL, &features);
         refuse("p f %di:^b0@0/8", "BAD_BITFIELD", EINVAL, &features);
         refuse("p f %di:^b1@0/9", "BAD_TYPE", EINVAL, &features);
+        // 2^64 + 9 and 2^64: the kernel keeps the lowest 64 bits.
+        refuse("p f %di:^b18446744073709551625@0/8", "BAD_BITFIELD", EINVAL, &features);
+        refuse("p f %di:^b18446744073709551616@0/8", "BAD_BITFIELD", EINVAL, &features);
+        refuse("p f %di:^b2@18446744073709551615/8", "BAD_BITFIELD", EINVAL, &features);
+        let by = |text: &str| parse(text, &features).unwrap_err().remove(0).by;
+        assert_eq!(by("p f %di:b2@18446744073709551615/8"), RefusedBy::Kprobed);
+        assert_eq!(by("p f %di:b9@0/8"), RefusedBy::Kernel);
         refuse("p f %di:^", "BAD_TYPE", EINVAL, &features);
     }
     refuse("r f $arg1:^symstr", "BAD_SYMSTRING", EINVAL, &v6_12());

@@ -51,9 +51,14 @@ struct Kernel {
 /// A kernel with this README and these registered probes. Its functions are: ENDBR, a call of
 /// ftrace, `push %rbp`, a breakpoint, the same again.
 fn kernel(readme: &str, probes: &str) -> Kernel {
+    kernel_with("", readme, probes, &[0x55, 0xcc, 0xf4])
+}
+
+/// A kernel with more symbols, and with this code behind the call of ftrace in `first`.
+fn kernel_with(symbols: &str, readme: &str, probes: &str, rest: &[u8]) -> Kernel {
     let directory = tempfile::tempdir().unwrap();
     for (name, text) in [
-        ("kallsyms", SYMBOLS),
+        ("kallsyms", [SYMBOLS, symbols].concat().as_str()),
         ("available_filter_functions_addrs", CALL_SITES),
         ("README", readme),
         ("kprobes/list", probes),
@@ -63,7 +68,8 @@ fn kernel(readme: &str, probes: &str) -> Kernel {
         fs::write(path, text).unwrap();
     }
     let mut code = vec![0x90; 0x100];
-    code[..12].copy_from_slice(&[0xf3, 0x0f, 0x1e, 0xfa, 0xe8, 1, 2, 3, 4, 0x55, 0xcc, 0xf4]);
+    let first = [&[0xf3, 0x0f, 0x1e, 0xfa, 0xe8, 1, 2, 3, 4][..], rest].concat();
+    code[..first.len()].copy_from_slice(&first);
     fs::write(directory.path().join("kcore"), core(&[(BASE, code)])).unwrap();
     let root = || directory.path().to_owned();
     let paths = KernelPaths { procfs: root(), sysfs: root(), debugfs: root(), tracefs: root() };
@@ -121,6 +127,9 @@ fn symbols_are_refused_as_each_kernel_does() {
     assert_eq!(new.refusal("p mod:open"), Some((Errno::EINVAL, Rule::AmbiguousSymbol)));
     let hint = new.check("p twin").refusal.unwrap().hint;
     assert_eq!(hint, "they are at _stext+128, _stext+160");
+    let twice = kernel_with("ffffffffc0000200 t first\t[mod]\n", NEW, "", &[0x55]);
+    let hint = twice.check("p first+9").refusal.unwrap().hint;
+    assert_eq!(hint, "they are at _stext+9, mod:first+9");
 }
 
 #[test]
@@ -144,6 +153,43 @@ fn entries_lie_behind_endbr() {
     assert_eq!(kernel.check("p first+9").arming, Some(Arming::Breakpoint));
     let around = surroundings(&kernel.parse("p first+6"), &kernel.check("p first+6"), &kernel.facts);
     assert_eq!((around.nearest.before, around.nearest.after), (Some(4), Some(9)));
+}
+
+/// The blacklist comes after it before 5.18, and before it since.
+#[test]
+fn the_middle_of_a_call_site_is_found_first_or_last() {
+    let listed = "ffffffff81000060 T __kprobes_text_start\nffffffff81000080 T __kprobes_text_end\n";
+    let later = [listed, "ffffffff82000000 T arch_adjust_kprobe_addr\n"].concat();
+    let on_the_list = (Errno::EINVAL, Rule::Blacklisted);
+    for (symbols, refused) in
+        [(listed, (Errno::EILSEQ, Rule::InstructionBoundary)), (later.as_str(), on_the_list)]
+    {
+        let kernel = kernel_with(symbols, "", "", &[0x55]);
+        assert_eq!(kernel.refusal("p part+1"), Some(refused), "{symbols}");
+        assert_eq!(kernel.refusal("p part"), Some(on_the_list), "{symbols}");
+        assert_eq!(kernel.refusal("p part+5"), Some(on_the_list), "{symbols}");
+    }
+}
+
+#[test]
+fn what_a_kernel_cannot_emulate_is_refused_where_it_emulates() {
+    // call *(%rax); jmp *(%rax); lcall *(%rax); iretq; vmcall; int $0x80
+    let code = [0xff, 0x10, 0xff, 0x20, 0xff, 0x18, 0x48, 0xcf, 0x0f, 0x01, 0xc1, 0xcd, 0x80];
+    let copying = kernel_with("", "", "", &code);
+    let emulating = kernel_with("ffffffff82000000 t kprobe_emulate_jcc\n", "", "", &code);
+    for offset in [9, 11, 13, 15, 17] {
+        let text = format!("p first+{offset}");
+        assert_eq!(copying.refusal(&text), None, "{text}");
+        let refused = Some((Errno::EOPNOTSUPP, Rule::UnsupportedInstruction));
+        assert_eq!(emulating.refusal(&text), refused, "{text}");
+    }
+    for kernel in [copying, emulating] {
+        assert_eq!(kernel.refusal("p first+20"), None, "it is copied before 6.9");
+        assert_eq!(kernel.refusal("p first+10").map(|(errno, _)| errno), Some(Errno::EILSEQ));
+    }
+    // A breakpoint of others is not copied, by any kernel.
+    let refused = Some((Errno::EINVAL, Rule::TrapInstruction));
+    assert_eq!(kernel("", "").refusal("p first+10"), refused);
 }
 
 #[test]
@@ -181,6 +227,22 @@ fn what_the_kernel_takes_and_nobody_means_is_objected_to() {
     assert_eq!(kernel.refusal("p mod:"), Some((Errno::EINVAL, Rule::UnknownSymbol)));
     assert_eq!(kernel.refusal("p jiffies+65536"), Some((Errno::ENOENT, Rule::UnnamedPlace)));
     assert_eq!(kernel.check("p other:f").absent_module.as_deref(), Some("other"));
+}
+
+/// The page of vsyscalls is 0x7e600000 bytes behind the beginning of the text.
+#[test]
+fn a_symbol_does_not_lead_into_the_vsyscall_page() {
+    let kernel = kernel(NEW, "");
+    for (argument, objection) in [
+        ("@_stext+0x7e600000", Some(Rule::DangerousMemory)),
+        ("+8(@_stext+0x7e5ffe00)", Some(Rule::DangerousMemory)),
+        ("@_stext+0x7e601000", None),
+        ("@_stext+0x7e5ffdff", None),
+        ("@jiffies", None),
+    ] {
+        let text = format!("p first {argument}");
+        assert_eq!((kernel.refusal(&text), kernel.objection(&text)), (None, objection), "{text}");
+    }
 }
 
 #[test]

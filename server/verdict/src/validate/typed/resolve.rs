@@ -507,13 +507,10 @@ impl Function {
 
     /// Whether a parameter is at another place than its number says.
     fn is_shifted(&self) -> bool {
-        let mut expected = 1;
-        self.parameters.iter().any(|parameter| {
-            let Passed::Words { first, .. } = parameter.passed else { return false };
-            let shifted = first != expected;
-            expected += 1;
-            shifted
-        })
+        let mut numbered = self.parameters.iter().zip(1..);
+        numbered.any(
+            |(parameter, number)| matches!(parameter.passed, Passed::Words { first, .. } if first != number),
+        )
     }
 }
 
@@ -521,4 +518,37 @@ impl Function {
 fn followed(fetch: Fetch) -> Fetch {
     let span = fetch.span;
     Fetch { kind: FetchKind::Deref { user: false, offset: 0, inner: Box::new(fetch) }, span }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::sync::Arc;
+
+    use super::super::function::Parameter;
+    use super::*;
+    use kprobed_host::kernel::btf::Btf;
+    use kprobed_host::samples::BtfWriter;
+
+    #[test]
+    fn a_parameter_behind_one_in_no_register_is_shifted() {
+        let is_shifted = |passed: &[Passed]| {
+            let mut w = BtfWriter::default();
+            let ty = w.int("int", 4, true);
+            let parameter = |passed: &Passed| Parameter { name: String::new(), ty, passed: *passed };
+            let function = Function {
+                btf: Arc::new(Btf::parse(w.finish()).unwrap()),
+                name: String::new(),
+                module: None,
+                id: TypeId::VOID,
+                result: TypeId::VOID,
+                parameters: passed.iter().map(parameter).collect(),
+                others: Vec::new(),
+            };
+            function.is_shifted()
+        };
+        let word = |first| Passed::Words { first, count: 1 };
+        assert!(!is_shifted(&[word(1), word(2), Passed::Nowhere]));
+        assert!(is_shifted(&[Passed::Nowhere, word(1)]));
+        assert!(is_shifted(&[Passed::Words { first: 1, count: 2 }, word(3)]));
+    }
 }
