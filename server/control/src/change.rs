@@ -47,23 +47,24 @@ impl Controller {
         self.as_they_are(outcomes)
     }
 
-    /// Writes to the journal what is to be done in the kernel. If that fails, the groups that need it do.
+    /// Writes to the journal what is to be done in the kernel. If that fails, the groups that need it do. One that only
+    /// disarms goes on, if it is the disk that fails.
     async fn begin(&mut self, works: &mut [Work], edits: &mut [Edit]) {
-        let (mut under_way, mut groups) = (Vec::new(), HashSet::new());
-        let mut goes_on = true;
+        let (mut under_way, mut groups, mut disarming) = (Vec::new(), HashSet::new(), HashSet::new());
         for (work, edit) in works.iter().zip(&mut *edits).filter(|(work, edit)| is_under_way(work, edit)) {
-            goes_on &= edit.goes_on;
+            let of_its_kind = if edit.goes_on { &mut disarming } else { &mut groups };
+            of_its_kind.insert(work.group);
             under_way.push(edit);
-            groups.insert(work.group);
         }
         if let Err(error) = self.parts.store.begin(&mut under_way).await {
-            if goes_on && error.is_of_the_disk() {
+            if !error.is_of_the_disk() {
+                groups.extend(disarming);
+            } else if !disarming.is_empty() {
                 tracing::warn!(%error, "disarms probes, and cannot write that down before");
-            } else {
-                let error = Error::from(error);
-                for work in works.iter_mut().filter(|work| groups.contains(&work.group)) {
-                    work.error = Some(error.clone());
-                }
+            }
+            let error = Error::from(error);
+            for work in works.iter_mut().filter(|work| groups.contains(&work.group)) {
+                work.error = Some(error.clone());
             }
         }
         for (work, edit) in works.iter_mut().zip(edits) {
@@ -262,7 +263,13 @@ impl Controller {
             works.iter().filter_map(|work| Some((work.asked, work.error.clone()?))).collect();
         let [replaced, ..] = stages(&works);
         self.making.retain(|made| works.iter().all(|work| work.probe().uid != made.uid));
-        let (mut profiles, mut adopted) = (Vec::new(), Vec::new());
+        let leaving = works.iter().filter(|work| work.job.takes_out() && !failed.contains_key(&work.group));
+        let profiles: Vec<_> = leaving.filter_map(|work| work.profile.clone()).collect();
+        if !profiles.is_empty() {
+            // While the registry knows since when they have been probes.
+            self.store_samples(&profiles).await;
+        }
+        let mut adopted = Vec::new();
         let mut outcomes = Vec::with_capacity(works.len());
         for (index, work) in works.into_iter().enumerate() {
             if let Some(cause) = failed.get(&work.group) {
@@ -271,7 +278,6 @@ impl Controller {
                 continue;
             }
             let takes_out = work.job.takes_out();
-            profiles.extend(work.profile.clone().filter(|_| takes_out));
             adopted.extend(work.job.until_now.map(|until_now| (work.probe().uid, until_now)));
             let is_held = matches!(work.probe().spec.metadata.lease, Some(Lease::Held { .. }));
             let changed = match (work.forgets, takes_out) {
@@ -298,9 +304,6 @@ impl Controller {
                 Some(error) if !is_held && !work.insists => Err(self::not_durable(&changed, error)),
                 _ => Ok(changed),
             });
-        }
-        if !profiles.is_empty() {
-            self.store_samples(&profiles).await;
         }
         for (uid, until_now) in &adopted {
             self.leave_out(*uid, *until_now).await;

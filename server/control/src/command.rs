@@ -427,7 +427,8 @@ impl ControlHandle {
         if self.commands.is_closed() { Err(Error::stopping()) } else { Ok(()) }
     }
 
-    /// Ends the control thread and waits until the kernel is as the configuration wants it.
+    /// Ends the control thread and waits until the kernel is as the configuration wants it. Whoever opened the database
+    /// closes it then.
     pub async fn stop(&self) {
         let (done, stopped) = oneshot::channel();
         if self.send(Command::Stop(Some(done))).await.is_ok() && stopped.await.is_err() {

@@ -4,6 +4,7 @@
 //! Never parses or judges a definition.
 
 use std::collections::{HashMap, HashSet};
+use std::future::ready;
 use std::ops::ControlFlow;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
@@ -16,6 +17,7 @@ use super::account::Account;
 use super::aggregation::{Aggregations, remove_leftovers};
 use super::budget::{self, Budget, BudgetSettings, Costs};
 use super::command::{Applied, Asked, Change, Command, ControlHandle, Unit};
+use super::foreign::place;
 use super::grow::Growth;
 use super::interference::Interference;
 use super::lease::{Holds, Leases};
@@ -235,27 +237,6 @@ impl Controller {
             while let Ok(queued) = queue.0.try_recv() {
                 waiting.push(queued);
             }
-            if let Some(command) = waiting.next() {
-                let writes = command.writes();
-                if writes {
-                    self.triggers.set_apart();
-                }
-                let span = command.caller().map_or_else(Span::none, Caller::span);
-                let carried_out = self.carry_out(command, &mut waiting).instrument(span).await;
-                if let ControlFlow::Break(done) = carried_out {
-                    // Whoever asks from now on knows that the daemon ends.
-                    queue.0.close();
-                    self.shut_down().await;
-                    if done.is_some_and(|done| done.send(()).is_err()) {
-                        tracing::debug!("the caller has gone before the control thread ended");
-                    }
-                    return;
-                }
-                if writes {
-                    self.triggers.forget_own();
-                }
-                continue;
-            }
             self.triggers.follow(&self.parts);
             // A probe that is held back can be armed when its module is loaded, and an event of the host can come.
             let depends_on_others = !self.live.is_empty() || self.has_modules_to_watch();
@@ -264,8 +245,10 @@ impl Controller {
             let budget_at = self.budget.due();
             // Without probes there is nothing to repair.
             next_repair = next_repair.filter(|_| depends_on_others).or_else(|| self.next_repair());
+            // What is due goes before commands: however many wait, a probe that is too dear is disarmed in time, and
+            // a lease ends.
             let queued = tokio::select! {
-                queued = queue.0.recv() => queued,
+                biased;
                 // Without probes nothing is hit, and the thread need not wake up.
                 () = sleep_until(next_sample), if depends_on_others => {
                     self.watch_modules().await;
@@ -326,8 +309,34 @@ impl Controller {
                     self.triggers.forget_own();
                     continue;
                 }
+                () = ready(()), if !waiting.is_empty() => None,
+                queued = queue.0.recv() => {
+                    Some(queued.unwrap_or_else(|| QueuedCommand::of_the_daemon(Command::Stop(None))))
+                }
             };
-            waiting.push(queued.unwrap_or_else(|| QueuedCommand::of_the_daemon(Command::Stop(None))));
+            if let Some(queued) = queued {
+                waiting.push(queued);
+                continue;
+            }
+            let Some(command) = waiting.next() else { continue };
+            let writes = command.writes();
+            if writes {
+                self.triggers.set_apart();
+            }
+            let span = command.caller().map_or_else(Span::none, Caller::span);
+            let carried_out = self.carry_out(command, &mut waiting).instrument(span).await;
+            if let ControlFlow::Break(done) = carried_out {
+                // Whoever asks from now on knows that the daemon ends.
+                queue.0.close();
+                self.shut_down().await;
+                if done.is_some_and(|done| done.send(()).is_err()) {
+                    tracing::debug!("the caller has gone before the control thread ended");
+                }
+                return;
+            }
+            if writes {
+                self.triggers.forget_own();
+            }
         }
     }
 
@@ -401,21 +410,19 @@ impl Controller {
         ControlFlow::Continue(())
     }
 
-    /// Leaves the kernel as the configuration wants it.
+    /// Leaves the kernel as the configuration wants it. The database stays open for those that still write to it.
     async fn shut_down(mut self) {
         self.end_all_holds().await;
         self.sample(true).await;
         self.store_states().await;
         self.delete_aggregations().await;
         let (registry, hub) = (Arc::clone(&self.parts.registry), Arc::clone(&self.parts.hub));
-        let store = self.parts.store.clone();
         match self.parts.on_exit {
             OnExit::Keep => self.readers.stop(),
             OnExit::Restore => self.take_everything_out(),
         }
         registry.log().close();
         hub.close();
-        store.close().await;
     }
 
     pub(super) fn tracefs(&self) -> &Tracefs {
@@ -428,9 +435,7 @@ impl Controller {
         let (rights, sight) = (&self.parts.rights, Sight::new(&self.parts.rights, caller.clone()));
         let meant = |probe: &Probe| sight.shows(probe) || rights.allows(caller, Some(&probe.object()));
         self.parts.registry.find_among(text, meant).map_err(|error| {
-            let name = text.parse::<ProbeName>().or_else(|_| ProbeName::new("kprobes", text));
-            let fix = match self.is_foreign_kprobe(text) {
-                Some(_) if !name.is_ok_and(|name| sight.shows_event(&name)) => return error,
+            let fix = match self.is_foreign_kprobe(&sight, text) {
                 Some(true) => {
                     format!("another program has defined it: `kprobectl adopt {text}` takes it over")
                 }
@@ -443,18 +448,31 @@ impl Controller {
         })
     }
 
-    /// Whether the event of that name, which is not ours, is a kprobe. None if there is no such event.
-    /// A name without its group is that of a kprobe.
-    fn is_foreign_kprobe(&self, text: &str) -> Option<bool> {
+    /// Whether the event of that name, which is not ours, is a kprobe. None if there is no such event, or none that is
+    /// shown. A name without its group is that of a kprobe.
+    fn is_foreign_kprobe(&self, sight: &Sight, text: &str) -> Option<bool> {
         let list = self.tracefs().kprobe_list().ok()?;
-        let mut kprobes = list.probes().iter().filter_map(ListedProbe::group_and_event);
-        match text.parse::<ProbeName>() {
-            Ok(name) => {
-                let exists = self.tracefs().has_event(name.group(), name.event());
-                exists.then(|| kprobes.any(|listed| listed == name.parts()))
-            }
-            Err(_) => kprobes.any(|(_, event)| event == text).then_some(true),
+        let name = text.parse::<ProbeName>().ok();
+        let is_meant = |listed: &&ListedProbe| {
+            let parts = listed.group_and_event();
+            name.as_ref().map_or_else(
+                || parts.is_some_and(|(_, event)| event == text),
+                |name| parts == Some(name.parts()),
+            )
+        };
+        let mut kprobes = list.probes().iter().filter(is_meant).peekable();
+        if kprobes.peek().is_some() {
+            let is_shown = |listed: &ListedProbe| {
+                let theirs = listed
+                    .name
+                    .as_ref()
+                    .filter(|name| self.parts.registry.listed(name, &listed.line).is_none());
+                theirs.is_some_and(|name| sight.shows_foreign(&name.to_string(), place(&listed.line)))
+            };
+            return kprobes.any(is_shown).then_some(true);
         }
+        let name = name?;
+        (self.tracefs().has_event(name.group(), name.event()) && sight.shows_event(&name)).then_some(false)
     }
 
     /// Switches the event of a probe, if it is ours.

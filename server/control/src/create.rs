@@ -120,7 +120,7 @@ pub(super) fn new_probe(
 }
 
 /// Refuses a probe whose call stacks the kernel would not record, or not whole.
-fn require_stacks(outcome: &CheckOutcome, grounds: &mut Grounds<'_>) -> Result<(), Error> {
+pub(super) fn require_stacks(outcome: &CheckOutcome, grounds: &mut Grounds<'_>) -> Result<(), Error> {
     if !grounds.facts.get()?.behaviour.has_stacks_in_instances {
         let message =
             "this kernel writes the call stacks of all instances to one buffer, which is not the daemon's";

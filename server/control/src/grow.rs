@@ -49,13 +49,7 @@ impl Controller {
             return;
         }
         let options = InstanceOptions { buffer_kib, ..options.clone() };
-        let recorded = match self.recorded_besides(&HashSet::new()) {
-            Ok(recorded) => recorded,
-            Err(error) => {
-                tracing::warn!(%error, "cannot look at what is recorded");
-                return;
-            }
-        };
+        let recorded = self.recorded_besides(&HashSet::new());
         // An event that is switched off is not disturbed at all.
         let Some(event) = recorded.iter().min_by_key(|event| event.enabled) else { return };
         if !recorded.iter().any(|event| event.enabled) {

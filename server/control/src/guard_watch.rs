@@ -21,7 +21,7 @@ use kprobed_host::kernel::BuildIds;
 impl Controller {
     /// Whether a probe depends on a module, so that it must be compared at every look.
     pub(super) fn has_modules_to_watch(&self) -> bool {
-        self.parts.registry.has_of_modules()
+        !self.parts.registry.of_modules().is_empty()
     }
 
     /// Compares probes again whose module is loaded as another build than before: arms those that

@@ -16,7 +16,6 @@ use super::controller::Controller;
 use super::observed::{ObservedEvent, Switch};
 use super::own;
 use super::step::{self, Seen, Step};
-use crate::error::Error;
 use kprobed_event::PauseReason;
 use kprobed_host::kernel::trace_clock_ns;
 use kprobed_host::tracefs::{ClaimError, Instance, InstanceOptions, TracefsError, grace_period};
@@ -96,8 +95,8 @@ pub(super) enum HandOverError {
 }
 
 impl Controller {
-    /// What else our instance records.
-    pub(super) fn recorded_besides(&self, doomed: &HashSet<ProbeUid>) -> Result<Vec<Recorded>, Error> {
+    /// What else our instance records. An event that cannot be read is not moved, and keeps no other from it.
+    pub(super) fn recorded_besides(&self, doomed: &HashSet<ProbeUid>) -> Vec<Recorded> {
         let mut recorded = Vec::new();
         let mut probes = self.parts.registry.in_instance();
         probes.retain(|probe| !self.making.iter().any(|made| made.uid == probe.uid));
@@ -115,7 +114,14 @@ impl Controller {
                 }
                 Some(ObservedEvent::Unknown(_)) | None => (probe.is_to_record(), probe.spec.filter.clone()),
             };
-            let filter = own::kernel_filter(self.tracefs(), &probe.name, &filter, probe.schema.as_ref())?;
+            let filter = own::kernel_filter(self.tracefs(), &probe.name, &filter, probe.schema.as_ref());
+            let filter = match filter {
+                Ok(filter) => filter,
+                Err(error) => {
+                    tracing::warn!(probe = %probe.name, %error, "cannot look at an event that is recorded");
+                    continue;
+                }
+            };
             recorded.push(Recorded {
                 name: probe.name.clone(),
                 stacks: own::stack_condition(&probe, &filter),
@@ -124,7 +130,7 @@ impl Controller {
                 id: live.source.origin.type_id,
             });
         }
-        Ok(recorded)
+        recorded
     }
 
     /// Switches to the second instance, made with those options, with everything of `recorded`.

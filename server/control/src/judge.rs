@@ -17,7 +17,7 @@ use super::observed::Observed;
 use super::plan::{KernelPlan, PlannedStep};
 use super::remove::Room;
 use super::step::Step;
-use super::{Probe, ProbeState};
+use super::{Probe, ProbeState, Sight};
 use crate::error::Error;
 use crate::store::{Edit, RequestKey};
 use kprobed_host::kernel::RecentFacts;
@@ -242,7 +242,12 @@ impl Controller {
                 }
             });
         }
-        let plan = self.plan(&to_check);
+        let mut plan = self.plan(&to_check);
+        if let Some(Asked { caller, .. }) = changes.first() {
+            // What else is recorded is in it too.
+            let sight = Sight::new(&self.parts.rights, caller.clone());
+            plan.retain(|step| sight.shows_step(&self.parts.registry, step));
+        }
         let asked: Vec<_> = to_do.iter().map(|work| work.asked).collect();
         let done = asked.into_iter().zip(self.change(to_do).await);
         let checked = to_check.into_iter().map(|work| (work.asked, Ok(work.expected())));
@@ -303,7 +308,7 @@ impl Controller {
         let there: Vec<_> = there.filter(|probe| probe.own.is_some()).collect();
         let room = if there.iter().any(|probe| self.is_wiping(probe)) {
             let doomed: HashSet<_> = there.iter().map(|probe| probe.uid).collect();
-            Room::beside(plan.recorded(self.recorded_beside(&doomed)), there.len())
+            Room::beside(plan.recorded(self.recorded_besides(&doomed)), there.len())
         } else {
             Room::Free
         };

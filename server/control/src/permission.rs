@@ -10,7 +10,7 @@ use super::footprint::Footprint;
 use super::{Probe, Sight, Trouble};
 use crate::auth::{Caller, Rights};
 use crate::error::Error;
-use kprobed_lang::definition::Definition;
+use kprobed_lang::definition::ProbeDefinition;
 use kprobed_lang::model::{Labels, ProbeName};
 use kprobed_rights::{Known, Method, Object, Question, Read, Reads, RuleName};
 use kprobed_verdict::checker::{DefinitionText, group_of};
@@ -50,12 +50,9 @@ impl Controller {
         name: Option<&ProbeName>,
         labels: &Labels,
     ) -> Result<(), Error> {
+        self.require_place(caller, definition)?;
         let reading = self.parts.checker.reading(definition);
-        let written = match &reading.result {
-            Ok(Definition::Probe(written)) => Some(written),
-            Ok(Definition::Delete(_)) => None,
-            Err(_) => reading.draft.as_ref(),
-        };
+        let written = reading.written();
         let name = match (name, written) {
             (Some(name), _) => name.clone(),
             // Rules have no condition on the event.
@@ -81,6 +78,19 @@ impl Controller {
         let object = Object { name, labels, functions: &[], module: None, reads: Reads::ALL, known };
         self.parts.rights.require(caller, Some(&object)).map(drop)
     }
+
+    /// Refuses a place that is an address to a caller that may not see addresses.
+    pub(super) fn require_place(&self, caller: &Caller, definition: &DefinitionText) -> Result<(), Error> {
+        let reading = self.parts.checker.reading(definition);
+        let shows_addresses = self.parts.rights.show_addresses(caller);
+        reading.written().map_or(Ok(()), |written| on_place(shows_addresses, written))
+    }
+}
+
+/// Refuses a place that is an address to a caller that may not see addresses: whatever is said of the code there, a
+/// verdict too, tells where the kernel is.
+pub fn on_place(shows_addresses: bool, written: &ProbeDefinition) -> Result<(), Error> {
+    if written.is_at_address() && !shows_addresses { Err(Error::address_not_allowed()) } else { Ok(()) }
 }
 
 /// Refuses what a caller may not do with a probe that it names, which rules see as this object. The refusal says what

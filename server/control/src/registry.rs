@@ -2,79 +2,96 @@
 //!
 //! Owns the indexes' lock and lookup by name. Never reads the kernel.
 
+use std::collections::{BTreeMap, HashMap};
 use std::mem::discriminant;
-use std::ops::Bound;
-use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard, RwLockWriteGuard};
+use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use super::indexed::Indexed;
+use super::controller::in_kernel;
 use super::state_log::StateLog;
 use super::{Probe, ProbeState};
 use crate::error::{Error, Reason};
 use kprobed_host::kernel::nearest_name;
+use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
-/// All probes, by name.
+/// All probes, by name. No function of a caller is called while they are locked: it may ask the registry in turn, and
+/// who reads twice waits for a writer that came in between, which waits for the first read.
 #[derive(Debug, Default)]
 pub struct Registry {
-    probes: RwLock<Indexed>,
+    probes: RwLock<Probes>,
     log: StateLog,
 }
 
-impl Registry {
-    fn probes(&self) -> RwLockReadGuard<'_, Indexed> {
-        self.probes.read().unwrap_or_else(PoisonError::into_inner)
-    }
+#[derive(Debug, Default)]
+struct Probes {
+    named: BTreeMap<ProbeName, Arc<Probe>>,
+    uids: HashMap<ProbeUid, ProbeName>,
+}
 
-    fn probes_mut(&self) -> RwLockWriteGuard<'_, Indexed> {
-        self.probes.write().unwrap_or_else(PoisonError::into_inner)
+impl Probes {
+    /// Takes the probe of a name out.
+    fn remove(&mut self, name: &ProbeName) -> Option<Arc<Probe>> {
+        let probe = self.named.remove(name)?;
+        self.uids.remove(&probe.uid);
+        Some(probe)
+    }
+}
+
+impl Registry {
+    fn probes(&self) -> RwLockReadGuard<'_, Probes> {
+        self.probes.read().unwrap_or_else(PoisonError::into_inner)
     }
 
     /// All probes, by name.
     pub fn all(&self) -> Vec<Arc<Probe>> {
-        self.probes().named().values().cloned().collect()
+        self.probes().named.values().cloned().collect()
+    }
+
+    /// Those of them, by name.
+    fn those(&self, are_meant: fn(&Probe) -> bool) -> Vec<Arc<Probe>> {
+        self.probes().named.values().filter(|probe| are_meant(probe)).cloned().collect()
     }
 
     /// How many probes an account has made that are still listed, without those that a file declares.
     pub fn made_by(&self, account: &str) -> u64 {
         let is_its = |probe: &Probe| probe.creator == account && probe.spec.metadata.declared_by.is_none();
-        self.probes().named().values().map(|probe| u64::from(is_its(probe))).sum()
+        self.probes().named.values().map(|probe| u64::from(is_its(probe))).sum()
     }
 
     /// Probes with a lease, by name.
     pub(super) fn leased(&self) -> Vec<Arc<Probe>> {
-        self.probes().leased().cloned().collect()
+        self.those(|probe| probe.spec.metadata.lease.is_some())
     }
 
     /// Probes that the kernel has, and that are to record or have a filter, by name.
     pub(super) fn in_instance(&self) -> Vec<Arc<Probe>> {
-        self.probes().in_instance().cloned().collect()
+        self.those(|probe| in_kernel(&probe.state) && (probe.spec.enabled || !probe.spec.filter.is_empty()))
     }
 
     /// Probes that the kernel has and that are to record, by name.
     pub(super) fn recording(&self) -> Vec<Arc<Probe>> {
-        self.probes().in_instance().filter(|probe| probe.is_to_record()).cloned().collect()
+        self.those(|probe| in_kernel(&probe.state) && probe.is_to_record())
     }
 
     /// Probes that the kernel has and that clients have enabled, by name: also those that were
     /// disarmed for their cost.
     pub(super) fn enabled(&self) -> Vec<Arc<Probe>> {
-        self.probes().in_instance().filter(|probe| probe.spec.enabled).cloned().collect()
+        self.those(|probe| in_kernel(&probe.state) && probe.spec.enabled)
     }
 
     /// Whether a probe that is to record has a filter.
     pub(super) fn has_filtered(&self) -> bool {
-        self.probes().in_instance().any(|probe| probe.is_to_record() && !probe.spec.filter.is_empty())
+        self.recording().iter().any(|probe| !probe.spec.filter.is_empty())
     }
 
     /// Probes whose meaning depends on a module that may be loaded as another build, or that wait for an
     /// event of the host, by name.
     pub(super) fn of_modules(&self) -> Vec<Arc<Probe>> {
-        self.probes().of_modules().cloned().collect()
-    }
-
-    /// Whether there are such probes.
-    pub(super) fn has_of_modules(&self) -> bool {
-        self.probes().of_modules().next().is_some()
+        self.those(|probe| {
+            let is_there = in_kernel(&probe.state) || matches!(probe.state, ProbeState::HeldBack(_));
+            let awaits_event = probe.kind == ProbeKind::Event && probe.own.is_none();
+            is_there && (probe.guarded.module().is_some() || awaits_event)
+        })
     }
 
     /// Up to `most` probes that `selected` accepts, in the order of their names, after `after`.
@@ -84,20 +101,20 @@ impl Registry {
         most: usize,
         selected: impl Fn(&Probe) -> bool,
     ) -> Vec<Arc<Probe>> {
-        let start = after.map_or(Bound::Unbounded, Bound::Excluded);
-        let probes = self.probes();
-        let rest = probes.named().range((start, Bound::Unbounded)).map(|(_, probe)| probe);
-        rest.filter(|probe| selected(probe)).take(most).cloned().collect()
+        let all = self.all();
+        let first = after.map_or(0, |after| all.partition_point(|probe| probe.name <= *after));
+        all.into_iter().skip(first).filter(|probe| selected(probe)).take(most).collect()
     }
 
     /// The probe of exactly that name.
     pub fn get(&self, name: &ProbeName) -> Option<Arc<Probe>> {
-        self.probes().named().get(name).cloned()
+        self.probes().named.get(name).cloned()
     }
 
     /// The probe of that uid.
     pub fn by_uid(&self, uid: ProbeUid) -> Option<Arc<Probe>> {
-        self.probes().by_uid(uid).cloned()
+        let probes = self.probes();
+        probes.named.get(probes.uids.get(&uid)?).cloned()
     }
 
     /// The probe of that name, if it is its event that the kernel lists with that line.
@@ -128,10 +145,8 @@ impl Registry {
         if let Ok(name) = text.parse::<ProbeName>() {
             return self.get(&name).ok_or_else(not_found);
         }
-        let probes = self.probes();
-        let names = probes.of_event(text).ok_or_else(not_found)?;
-        let found = names.iter().filter_map(|name| probes.named().get(name));
-        let found: Vec<_> = found.filter(|probe| shown(probe)).collect();
+        let mut found = self.all();
+        found.retain(|probe| probe.name.event() == text && shown(probe));
         match found.as_slice() {
             [] => Err(not_found()),
             [only] => Ok(Arc::clone(only)),
@@ -161,8 +176,14 @@ impl Registry {
 
     pub(super) fn put(&self, probe: Probe) -> Arc<Probe> {
         let probe = Arc::new(probe);
-        let last = self.probes_mut().insert(&probe).filter(|last| last.uid != probe.uid);
-        if let Some(last) = last {
+        let last = {
+            let mut probes = self.probes.write().unwrap_or_else(PoisonError::into_inner);
+            let last = probes.remove(&probe.name);
+            probes.uids.insert(probe.uid, probe.name.clone());
+            probes.named.insert(probe.name.clone(), Arc::clone(&probe));
+            last
+        };
+        if let Some(last) = last.filter(|last| last.uid != probe.uid) {
             self.log.note_removal(&last);
         }
         // A start puts probes before it brings them back: watchers hear of the outcome alone.
@@ -173,7 +194,7 @@ impl Registry {
     }
 
     pub(super) fn remove(&self, name: &ProbeName) {
-        let removed = self.probes_mut().remove(name);
+        let removed = self.probes.write().unwrap_or_else(PoisonError::into_inner).remove(name);
         if let Some(probe) = removed {
             self.log.note_removal(&probe);
         }
@@ -185,7 +206,7 @@ impl Registry {
         // The lock is held until the state is noted: otherwise the probe could be removed in
         // between, and noted after that.
         let probes = self.probes();
-        let current = probes.named().get(&shown.name);
+        let current = probes.named.get(&shown.name);
         // A probe that was removed from the kernel meanwhile has not come back.
         let is_same = |probe: &Probe| discriminant(&probe.state) == discriminant(&shown.state);
         let is_possible = |probe: &Probe| probe.state.is_of_the_kernel() || is_same(probe);
@@ -256,6 +277,27 @@ mod tests {
         assert_eq!(registry.find_among("storage/read", shown).unwrap().uid, ProbeUid(3));
         let all = registry.find("open").unwrap_err();
         assert!(all.message.ends_with("`net/open`, `storage/open`"), "{all}");
+    }
+
+    /// A change that comes while a caller's function judges a probe waits for nothing, and nothing waits for it.
+    #[test]
+    fn no_function_of_a_caller_runs_under_the_lock() {
+        let (done, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let registry = Registry::default();
+            registry.put(probe(1, "net/open"));
+            let uid = std::cell::Cell::new(1);
+            let changes = |_: &Probe| {
+                uid.set(uid.get() + 1);
+                registry.put(probe(uid.get(), "storage/read"));
+                true
+            };
+            assert_eq!(registry.find_among("open", changes).unwrap().uid, ProbeUid(1));
+            assert!(registry.find_among("opne", changes).is_err());
+            assert_eq!(registry.page(None, 9, changes).len(), 2);
+            done.send(()).unwrap();
+        });
+        ended.recv_timeout(std::time::Duration::from_mins(1)).expect("it waits for itself");
     }
 
     #[test]

@@ -216,18 +216,10 @@ impl Controller {
         is_defined && self.live.get(&probe.uid).is_none_or(|live| live.ever_enabled)
     }
 
-    /// What else is recorded while `doomed` are deleted. An event that cannot be read is not moved.
-    pub(super) fn recorded_beside(&self, doomed: &HashSet<ProbeUid>) -> Vec<Recorded> {
-        self.recorded_besides(doomed).unwrap_or_else(|error| {
-            tracing::warn!(%error, "cannot look at what else is recorded");
-            Vec::new()
-        })
-    }
-
     /// Makes room, so that the removal of `doomed` empties nothing in use. If there can be no
     /// second instance, recording is paused.
     fn make_room(&mut self, wiping: &ProbeName, doomed: &HashSet<ProbeUid>) -> Option<Pause> {
-        let anything = match Room::beside(self.recorded_beside(doomed), doomed.len()) {
+        let anything = match Room::beside(self.recorded_besides(doomed), doomed.len()) {
             Room::Free => return None,
             Room::Pause => false,
             Room::HandOver { recorded } => {

@@ -321,7 +321,8 @@ impl Controller {
         probe: &Arc<Probe>,
         grounds: &mut Grounds<'_>,
     ) -> Result<Option<Work>, Error> {
-        if probe.require_readable().is_err() {
+        // One whose lease has ended is to stay out.
+        if probe.require_readable().is_err() || matches!(probe.state, ProbeState::Expired(_)) {
             return Ok(None);
         }
         let wanted = Probe::clone(probe);

@@ -11,7 +11,7 @@ use super::Probe;
 use super::audited::Allowed;
 use super::command::UpdateRequest;
 use super::controller::Controller;
-use super::create::{creation, refuse};
+use super::create::{creation, refuse, require_stacks};
 use super::judge::{Grounds, Judged, Work};
 use super::observed::ObservedEvent;
 use crate::auth::Caller;
@@ -43,6 +43,7 @@ impl Controller {
         {
             return Err(Error::exists_foreign(&probe.name));
         }
+        self.require_place(caller, definition)?;
         let outcome = self.parts.checker.check_text(definition, &mut grounds.facts)?;
         refuse(definition.as_str(), &outcome, None)?;
         let outcome = outcome.named(&probe.name).map_err(|found| of_another(&found, &probe.name))?;
@@ -52,6 +53,9 @@ impl Controller {
                 probe.name
             );
             return Err(Error::bad_argument("definition", message));
+        }
+        if wanted.stack {
+            require_stacks(&outcome, grounds)?;
         }
         if wanted.enabled {
             grounds.observed.switches.require_firing(outcome.definition.kind, outcome.report.arming)?;

@@ -8,6 +8,7 @@ use std::sync::Arc;
 
 use kprobed_rights::{Known, Method, Object, Reads, Scope, Verb};
 
+use super::plan::PlannedStep;
 use super::{Probe, Registry, permission};
 use crate::auth::{Caller, Rights};
 use crate::error::Error;
@@ -49,6 +50,12 @@ impl Sight {
         self.sees_all
             || probe.creator == self.caller.principal.account()
             || self.rights.allows(&self.caller, Some(&probe.object()))
+    }
+
+    /// Whether a step of a plan is shown: not one about a probe that is not.
+    pub(crate) fn shows_step(&self, registry: &Registry, step: &PlannedStep) -> bool {
+        let probe = step.event().and_then(|name| registry.get(name));
+        probe.is_none_or(|probe| self.shows(&probe))
     }
 
     /// Refuses to show one probe, with the rule.

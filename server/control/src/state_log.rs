@@ -23,24 +23,13 @@ const KEPT: usize = 4096;
 /// dropped.
 const UNSAVED: usize = 4096;
 
-/// What happened to a probe.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum ProbeEvent {
-    /// It is new.
-    Added,
-    /// It, or its state, has changed.
-    Changed,
-    /// It is gone. The probe is as it was last.
-    Deleted,
-}
-
-/// One change.
+/// One change of a probe, or of its state.
 #[derive(Clone, Debug)]
 pub struct ProbeChange {
-    /// What happened.
-    pub event: ProbeEvent,
-    /// The probe as it is now.
-    pub probe: Arc<Probe>,
+    /// The probe as it was. Absent if it is new.
+    pub before: Option<Arc<Probe>>,
+    /// The probe as it is now. Absent if it is gone.
+    pub now: Option<Arc<Probe>>,
 }
 
 /// A position among the changes of one run of the daemon.
@@ -97,27 +86,27 @@ impl StateLog {
         let same_state = last.filter(|last| is_same(&last.state, &probe.state));
         let state_time = same_state.map_or(Some(now), |last| last.state_time);
         let noted = Arc::new(Probe { state_time, ..Probe::clone(probe) });
-        let event = match last {
-            None => ProbeEvent::Added,
-            Some(last) if is_seen_alike(last, probe) => return noted,
-            Some(_) => ProbeEvent::Changed,
-        };
+        if last.is_some_and(|last| is_seen_alike(last, probe)) {
+            return noted;
+        }
         if same_state.is_none() {
             notes.keep(record(&noted, now));
         }
-        notes.probes.insert(probe.uid, Arc::clone(&noted));
-        self.publish(notes, ProbeChange { event, probe: Arc::clone(&noted) });
+        let before = notes.probes.insert(probe.uid, Arc::clone(&noted));
+        self.publish(notes, ProbeChange { before, now: Some(Arc::clone(&noted)) });
         noted
     }
 
     /// Notes that a probe is gone.
     pub(super) fn note_removal(&self, probe: &Arc<Probe>) {
         let mut notes = self.notes();
-        let last = notes.probes.remove(&probe.uid);
+        let before = notes.probes.remove(&probe.uid);
         notes.unsaved.retain(|change| change.uid != probe.uid);
         notes.being_stored.retain(|change| change.uid != probe.uid);
-        let probe = last.unwrap_or_else(|| Arc::clone(probe));
-        self.publish(notes, ProbeChange { event: ProbeEvent::Deleted, probe });
+        // What was never noted is known to no watch.
+        if before.is_some() {
+            self.publish(notes, ProbeChange { before, now: None });
+        }
     }
 
     fn publish(&self, mut notes: MutexGuard<'_, Notes>, change: ProbeChange) {
@@ -240,8 +229,10 @@ mod tests {
     use crate::samples::probe;
     use kprobed_lang::definition::{Code, Diagnostic, Span};
 
-    fn events(changes: &[ProbeChange]) -> Vec<(ProbeEvent, i64)> {
-        changes.iter().map(|change| (change.event, change.probe.uid.0)).collect()
+    /// Something of the probes before and after each change.
+    fn sides<T>(changes: &[ProbeChange], of: fn(&Probe) -> T) -> Vec<[Option<T>; 2]> {
+        let sides = |change: &ProbeChange| [&change.before, &change.now].map(|side| side.as_deref().map(of));
+        changes.iter().map(sides).collect()
     }
 
     fn drifted(code: &'static str, reason: &str) -> ProbeState {
@@ -284,9 +275,8 @@ mod tests {
             assert_eq!(noted.state_time, Some(at(0)), "its state has gone on");
         }
         let (changes, _) = log.since(begin).unwrap();
-        let told: Vec<_> = changes.iter().map(|change| (change.event, change.probe.warnings.len())).collect();
-        let changed = |warnings| (ProbeEvent::Changed, warnings);
-        assert_eq!(told, [(ProbeEvent::Added, 0), changed(1), changed(1), changed(0)]);
+        let told = sides(&changes, |probe| probe.warnings.len());
+        assert_eq!(told, [[None, Some(0)], [Some(0), Some(1)], [Some(1), Some(1)], [Some(1), Some(0)]]);
         assert_eq!(log.begin_storing().len(), 1);
     }
 
@@ -303,10 +293,8 @@ mod tests {
         log.note(&Arc::new(probe(1, "kprobes/a").with(|record| record.revision = 2)));
         log.note_removal(&Arc::new(probe(1, "kprobes/a")));
         let (changes, end) = log.since(begin).unwrap();
-        assert_eq!(
-            events(&changes),
-            [(ProbeEvent::Added, 1), (ProbeEvent::Changed, 1), (ProbeEvent::Deleted, 1)]
-        );
+        let revisions = sides(&changes, |probe| probe.revision);
+        assert_eq!(revisions, [[None, Some(1)], [Some(1), Some(2)], [Some(2), None]]);
         assert!(newest.has_changed().unwrap() && log.since(end).unwrap().0.is_empty());
         assert!(log.since(WatchPosition { run: begin.run ^ 1, ..begin }).is_none(), "of another run");
         assert!(log.since(WatchPosition { sequence: end.sequence + 1, ..end }).is_none(), "of the future");

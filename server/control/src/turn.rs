@@ -68,6 +68,11 @@ impl Turns {
         Some(command)
     }
 
+    /// Whether no command waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.waiting.is_empty() && self.last.as_ref().is_none_or(|(_, commands)| commands.is_empty())
+    }
+
     /// The command that was taken last is the next one all the same.
     pub(super) fn put_back(&mut self, command: Command) {
         let (account, mut commands) = self.last.take().unwrap_or_default();

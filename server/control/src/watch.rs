@@ -4,14 +4,13 @@
 //! only its position among the changes that the daemon keeps for all watches, however far behind it
 //! is. Never looks at the kernel.
 
-use std::collections::{HashSet, VecDeque};
+use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 
 use tokio::sync::watch::Receiver;
 
-use super::{Probe, ProbeChange, ProbeEvent, Registry, WatchPosition};
-use kprobed_lang::model::ProbeUid;
+use super::{Probe, ProbeChange, Registry, WatchPosition};
 
 /// What a watch reports.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -51,8 +50,6 @@ pub struct ProbeWatch {
     selects: Selects,
     /// The position to continue from. Absent: all probes come first.
     position: Option<WatchPosition>,
-    /// Probes that were sent.
-    known: HashSet<ProbeUid>,
     /// What comes next.
     ready: VecDeque<Watched>,
 }
@@ -71,12 +68,10 @@ impl ProbeWatch {
             newest: registry.log().newest(),
             selects,
             position,
-            known: HashSet::new(),
             ready: VecDeque::new(),
         };
-        match position {
-            Some(position) => watch.recall(position),
-            None => watch.begin(),
+        if position.is_none() {
+            watch.begin();
         }
         watch
     }
@@ -119,10 +114,7 @@ impl ProbeWatch {
     fn begin(&mut self) {
         let (probes, position) = self.registry.log().all();
         self.position = Some(position);
-        self.known.clear();
-        let selected: Vec<_> = self.selected(probes).collect();
-        for probe in selected {
-            self.known.insert(probe.uid);
+        for probe in probes.into_iter().filter(|probe| (self.selects)(probe)) {
             let event = WatchedEvent::Present;
             self.ready.push_back(Watched { event, probe: Some(probe), position: None });
         }
@@ -130,41 +122,16 @@ impl ProbeWatch {
         self.ready.push_back(Watched { event, probe: None, position: Some(position) });
     }
 
-    /// Finds what was known at that position: the present probes, without those added since, and
-    /// with those deleted since.
-    fn recall(&mut self, position: WatchPosition) {
-        let log = self.registry.log();
-        let (probes, _) = log.all();
-        let changes = log.since(position).map(|(changes, _)| changes).unwrap_or_default();
-        self.known = self.selected(probes).map(|probe| probe.uid).collect();
-        for ProbeChange { event, probe } in changes.iter().rev() {
-            match event {
-                ProbeEvent::Added => _ = self.known.remove(&probe.uid),
-                ProbeEvent::Deleted if (self.selects)(probe) => _ = self.known.insert(probe.uid),
-                ProbeEvent::Changed | ProbeEvent::Deleted => {}
-            }
-        }
-    }
-
-    fn selected(&self, probes: Vec<Arc<Probe>>) -> impl Iterator<Item = Arc<Probe>> {
-        probes.into_iter().filter(|probe| (self.selects)(probe))
-    }
-
+    /// Queues a change, as the probe was selected before it and is now.
     fn tell(&mut self, change: &ProbeChange, position: WatchPosition) {
-        let ProbeChange { event, probe } = change;
-        let selected = (self.selects)(probe) && *event != ProbeEvent::Deleted;
-        let event = match (selected, self.known.contains(&probe.uid)) {
-            (true, true) if *event == ProbeEvent::Added => WatchedEvent::Added,
-            (true, true) => WatchedEvent::Changed,
-            (true, false) => WatchedEvent::Added,
-            (false, true) => WatchedEvent::Deleted,
-            (false, false) => return,
+        let selected = |probe: &&Arc<Probe>| (self.selects)(probe);
+        let (before, now) = (change.before.as_ref().filter(selected), change.now.as_ref().filter(selected));
+        let (event, probe) = match (before, now) {
+            (None, Some(now)) => (WatchedEvent::Added, now),
+            (Some(_), Some(now)) => (WatchedEvent::Changed, now),
+            (Some(before), None) => (WatchedEvent::Deleted, before),
+            (None, None) => return,
         };
-        if selected {
-            self.known.insert(probe.uid);
-        } else {
-            self.known.remove(&probe.uid);
-        }
         self.ready.push_back(Watched { event, probe: Some(Arc::clone(probe)), position: Some(position) });
     }
 }

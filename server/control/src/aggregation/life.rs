@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use kprobed_audit::{Action, Entry};
 use kprobed_proto::v1;
@@ -49,6 +49,9 @@ pub(crate) struct Aggregations {
 
 /// Buffers of the instance, in KiB. Small: no events are recorded in it.
 const BUFFER_KIB: u64 = 64;
+
+/// When an aggregation whose time is over and that could not be deleted is deleted again.
+const EXPIRED_AGAIN: Duration = Duration::from_secs(30);
 
 impl Aggregations {
     /// When the next one is to be deleted.
@@ -514,7 +517,7 @@ impl Controller {
             if let Err(error) = self.end_aggregation(&name, "its time is over").await {
                 tracing::warn!(aggregation = name, %error, "cannot delete an expired aggregation");
                 if let Some(live) = self.aggregations.by_name.get_mut(&name) {
-                    live.expires = None;
+                    live.expires = Some(now + EXPIRED_AGAIN);
                 }
             }
         }

@@ -41,6 +41,8 @@ pub(super) enum Act {
     Accept,
     /// The lease of a probe is over.
     Expire,
+    /// A probe whose lease is over is renewed, in a group that the kernel refuses.
+    Revive,
     /// A client goes that held probes.
     Release,
     /// A probe costs too much.
@@ -110,6 +112,7 @@ pub(super) const KINDS: &[Kind] = &[
     ("delete_event", || Act::Each(vec![removed(EVENTS[0].0.to_owned())])),
     ("accept", || Act::Accept),
     ("expire", || Act::Expire),
+    ("revive", || Act::Revive),
     ("release", || Act::Release),
     ("trip", || Act::Trip),
     ("reset", || Act::Reset),
@@ -144,7 +147,7 @@ fn created(name: &str, definition: &str, filter: &str) -> Change {
     })
 }
 
-fn create(name: &str) -> Change {
+pub(super) fn create(name: &str) -> Change {
     created(name, &definition(name), "number == 3")
 }
 
@@ -232,7 +235,7 @@ fn lease(name: &str, lease: Option<LeaseTerm>) -> Change {
     Change::Update(UpdateRequest { metadata, ..update(name) })
 }
 
-fn delete(name: &str) -> Change {
+pub(super) fn delete(name: &str) -> Change {
     removed(format!("kprobes/{name}"))
 }
 
@@ -312,7 +315,7 @@ fn known<T>(daemon: &Daemon, outcome: &Result<T, Error>) -> Known {
     }
 }
 
-async fn apply(daemon: &Daemon, changes: Vec<Change>) {
+pub(super) async fn apply(daemon: &Daemon, changes: Vec<Change>) {
     for outcome in daemon.control().apply(&caller(), changes, Unit::Each).await.unwrap().outcomes {
         outcome.unwrap();
     }
@@ -377,7 +380,7 @@ pub(super) async fn prepare(
     let daemon = Daemon::start(kernel, &scene.disk, facts).await?;
     match act {
         Act::Start => {
-            daemon.control().stop().await;
+            daemon.stop().await;
             scene.disk = daemon.dead().await;
             return Ok(scene);
         }
@@ -399,6 +402,13 @@ pub(super) async fn prepare(
             }
             apply(&daemon, changes).await;
             scene.hold = Some(hold);
+        }
+        Act::Revive => {
+            let expected = expire(&daemon, &scene.before).await;
+            scene.before = shown(&daemon.probes().await);
+            if expected.is_settling || scene.before["kprobes/short"].term != Term::Ended {
+                return Err(format!("it has not ended: {:?}", scene.before["kprobes/short"]));
+            }
         }
         Act::Trip | Act::Reset => {
             apply(&daemon, vec![created("costly", "p:kprobes/costly tcp_sendmsg x=%di:u64", "")]).await;
@@ -479,7 +489,7 @@ pub(super) async fn make(act: &Act, daemon: &Daemon, scene: &mut Scene) -> Expec
         Act::Reset => changed(daemon, &before, &[switch("costly", true)], Unit::Each).await,
         Act::Start | Act::Recover => Expected::unchanged(&before),
         Act::Stop => {
-            daemon.control().stop().await;
+            daemon.stop().await;
             Expected { is_stopped: true, ..Expected::unchanged(&before) }
         }
         Act::Reconcile => {
@@ -509,6 +519,11 @@ pub(super) async fn make(act: &Act, daemon: &Daemon, scene: &mut Scene) -> Expec
             Expected::after(&before, &[fate], false)
         }
         Act::Expire => expire(daemon, &before).await,
+        Act::Revive => {
+            let refused = created("none", "p:kprobes/none vfs_read number=%di:u64", "nosuch == 1");
+            let changes = [lease("short", Some(LeaseTerm::For(HOUR))), refused];
+            changed(daemon, &before, &changes, Unit::All).await
+        }
         Act::Release => {
             scene.hold = None;
             let after = base();
@@ -548,8 +563,13 @@ async fn changed(daemon: &Daemon, before: &Model, changes: &[Change], unit: Unit
     Expected::after(before, &fates, unit == Unit::All)
 }
 
+/// A probe whose lease is soon over.
+pub(super) fn short() -> Change {
+    with_lease(create("short"), Some(LeaseTerm::For(SHORT)))
+}
+
 async fn expire(daemon: &Daemon, before: &Model) -> Expected {
-    let change = with_lease(create("short"), Some(LeaseTerm::For(SHORT)));
+    let change = short();
     let (name, wanted) = made(before, &change);
     let outcome = daemon.control().apply(&caller(), vec![change], Unit::Each).await;
     let outcome = outcome.and_then(|applied| applied.outcomes.into_iter().next().unwrap());

@@ -222,6 +222,12 @@ impl Daemon {
         states.of(&probes, &observed).await.unwrap_or_default()
     }
 
+    /// Stops it in order. Its process goes on.
+    pub(super) async fn stop(&self) {
+        self.control().stop().await;
+        self.store().close().await;
+    }
+
     /// Ends it as it is. Returns the disk as the next one finds it.
     pub(super) async fn kill(self) -> Arc<Disk> {
         self.life.end();
@@ -233,6 +239,7 @@ impl Daemon {
         self.life.end();
         if let Some(Running { control, states, opened, thread, .. }) = self.running {
             control.stop().await;
+            opened.store.close().await;
             drop((control, states, opened));
             thread.join().unwrap();
         }

@@ -14,8 +14,8 @@ mod model;
 
 use std::collections::BTreeMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Instant;
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
 
 use kprobed_fake::{FakeKernel, Fault, Series};
 use nix::errno::Errno;
@@ -23,9 +23,11 @@ use nix::errno::Errno;
 use self::acts::{Act, KINDS};
 use self::check::{check, check_beside_neighbour, check_live};
 use self::daemon::{Daemon, Facts};
-use self::model::{Expected, base};
+use self::model::{Expected, Term, base, shown};
+use crate::Unit;
 use crate::store::tests::disk::{Cut, Disk, Plan, Trouble};
 use crate::store::tests::simulated;
+use kprobed_trace::spool::{BootId, Cursor};
 
 /// Kernel and disk while no daemon runs.
 struct Image {
@@ -204,6 +206,10 @@ async fn a_stop_leaves_nothing_behind() {
     let probes = daemon.probes().await;
     daemon.life.plan(None);
     daemon.control().stop().await;
+    // Exporters and the audit log have their last words afterwards.
+    let place = Cursor { boot_id: BootId([7; 16]), epoch: 1, sequence: 7 };
+    daemon.store().set_exporter_place("jsonl", place).await.unwrap();
+    daemon.store().close().await;
     let changes = daemon.life.changes().0;
     let at = |is_meant: &dyn Fn(&str) -> bool| {
         let found = changes.iter().enumerate().filter(|(_, change)| is_meant(change));
@@ -221,6 +227,52 @@ async fn a_stop_leaves_nothing_behind() {
     daemon.dead().await;
     let theirs = image.kernel.neighbour();
     assert_eq!(theirs.text("kprobe_events").unwrap().lines().count(), 1, "that of another program");
+}
+
+/// However many requests wait, what the daemon does by itself is done in time.
+#[tokio::test(flavor = "multi_thread")]
+async fn waiting_requests_hold_up_no_lease() {
+    let facts = Arc::new(Facts::new());
+    let image = Image::base(&facts).await;
+    let daemon = Daemon::start(&image.kernel, &image.disk, &facts).await.unwrap();
+    let is_over = Arc::new(AtomicBool::new(false));
+    let mut asking = tokio::task::JoinSet::new();
+    for _ in 0..16 {
+        let (control, is_over) = (daemon.control().clone(), Arc::clone(&is_over));
+        asking.spawn(async move {
+            while !is_over.load(Ordering::Relaxed) {
+                control.ledger().await.unwrap();
+            }
+        });
+    }
+    acts::apply(&daemon, vec![acts::short()]).await;
+    let begun = Instant::now();
+    let is_ended = async || shown(&daemon.probes().await)["kprobes/short"].term == Term::Ended;
+    while !is_ended().await {
+        assert!(begun.elapsed() < Duration::from_secs(30), "its lease does not end");
+        tokio::time::sleep(Duration::from_millis(5)).await;
+    }
+    is_over.store(true, Ordering::Relaxed);
+    while let Some(one) = asking.join_next().await {
+        one.unwrap();
+    }
+    daemon.kill().await;
+}
+
+/// Of changes that each have their own outcome, those that disarm go on without room for what they do.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_full_disk_refuses_no_deletion_beside_a_creation() {
+    let facts = Arc::new(Facts::new());
+    let image = Image::base(&facts).await;
+    let daemon = Daemon::start(&image.kernel, &image.disk, &facts).await.unwrap();
+    Injury::Full.prepare(0, &daemon);
+    let changes = vec![acts::delete("off"), acts::create("new0")];
+    let outcomes = daemon.control().apply(&daemon::caller(), changes, Unit::Each).await.unwrap().outcomes;
+    assert!(outcomes[0].is_ok() && outcomes[1].is_err(), "{outcomes:?}");
+    daemon.disk.fail(None);
+    let left = shown(&daemon.probes().await);
+    assert!(!left.contains_key("kprobes/off") && !left.contains_key("kprobes/new0"), "{left:?}");
+    daemon.kill().await;
 }
 
 /// Figures of a run.
