@@ -15,8 +15,11 @@ use std::process::ExitCode;
 use clap::Parser;
 use kprobed::app::{App, Prepared, StartError, Watched};
 use kprobed::config::{CheckedConfig, Config, HostSize, SettingChange, after_reload};
+use kprobed::shutdown::Stops;
 use kprobed::{front, shutdown, telemetry};
 use sd_notify::NotifyState;
+use tokio::runtime::{Builder, Handle};
+use tokio::signal::unix::Signal;
 
 /// Owns the kprobes of this host: defines, checks, arms and removes them, and streams their events.
 ///
@@ -88,27 +91,44 @@ fn serve(checked: CheckedConfig, reread: &Reread) -> Result<bool, StartError> {
     let control = cpus.clamp(2, CONTROL_THREADS);
     // The runtime panics if it cannot start a thread.
     front::try_threads(control + cpus).map_err(StartError::Thread)?;
-    let runtime = tokio::runtime::Builder::new_multi_thread()
+    let runtime = Builder::new_multi_thread()
         .worker_threads(control)
         .enable_all()
         .thread_name("kprobed-rpc")
         .build()
         .map_err(StartError::Thread)?;
-    let done = runtime.block_on(run(checked, reread, prepared));
+    // The events of hundreds of streams must not delay a `list`. Half of the CPUs: a thread that is woken wakes another
+    // one to look for more work, which there hardly ever is.
+    let streams = Builder::new_multi_thread()
+        .worker_threads((cpus / 2).max(1))
+        .enable_all()
+        .thread_name("kprobed-stream")
+        .build()
+        .map_err(StartError::Thread)?;
+    let done = runtime.block_on(run(checked, reread, prepared, streams.handle()));
     // Threads that still block now are abandoned.
+    streams.shutdown_background();
     runtime.shutdown_background();
     done
 }
 
-async fn run(checked: CheckedConfig, reread: &Reread, prepared: Prepared) -> Result<bool, StartError> {
-    let app = App::start(&checked.config, checked.roles.clone(), prepared).await?;
-    let signal = serve_until_stopped(&app, checked, reread).await?;
+async fn run(
+    checked: CheckedConfig,
+    reread: &Reread,
+    prepared: Prepared,
+    streams: &Handle,
+) -> Result<bool, StartError> {
+    // Before a probe is armed: a signal that comes during the start stops the daemon in order after it.
+    let mut stops = Stops::new().map_err(StartError::Signals)?;
+    let reloads = shutdown::reloads().map_err(StartError::Signals)?;
+    let app = App::start(&checked.config, checked.roles.clone(), prepared, streams).await?;
+    let signal = serve_until_stopped(&app, checked, reread, (&mut stops, reloads)).await;
     tracing::info!(signal, "stopping");
     notify(NotifyState::Stopping);
     let done = tokio::select! {
         done = app.stop() => done,
         // A second signal: at once.
-        _ = shutdown::requested() => false,
+        _ = stops.next() => false,
     };
     tracing::info!(done, "stopped");
     Ok(done)
@@ -120,16 +140,14 @@ async fn serve_until_stopped(
     app: &App,
     mut checked: CheckedConfig,
     reread: &Reread,
-) -> Result<&'static str, StartError> {
-    let mut reloads = shutdown::reloads().map_err(StartError::Signals)?;
+    (stops, mut reloads): (&mut Stops, Signal),
+) -> &'static str {
     notify(NotifyState::Ready);
-    // One for all turns: a signal that comes during a reload is not lost.
-    let mut requested = pin!(shutdown::requested());
     let watched = app.watched();
     let mut fed = pin!(feed_watchdog(&watched));
     loop {
         tokio::select! {
-            signal = &mut requested => return signal.map_err(StartError::Signals),
+            signal = stops.next() => return signal,
             Some(()) = reloads.recv() => {
                 checked = reload(app, checked, reread);
             }

@@ -5,7 +5,7 @@ use std::io;
 use std::time::Duration;
 
 use tokio::runtime::Handle;
-use tokio::signal::unix::{SignalKind, signal};
+use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio_util::sync::CancellationToken;
 use tokio_util::task::TaskTracker;
 use tracing::Instrument as _;
@@ -42,6 +42,11 @@ impl Tasks {
     /// whether they have.
     pub async fn stop(&self, grace: Duration) -> bool {
         self.stopping.cancel();
+        self.ended(grace).await
+    }
+
+    /// Waits until all tasks have ended by themselves, but no longer than `grace`. Answers whether they have.
+    pub(crate) async fn ended(&self, grace: Duration) -> bool {
         self.tracker.close();
         tokio::time::timeout(grace, self.tracker.wait()).await.is_ok()
     }
@@ -51,19 +56,46 @@ impl Tasks {
 ///
 /// # Errors
 /// When the handler cannot be installed.
-pub fn reloads() -> io::Result<tokio::signal::unix::Signal> {
+pub fn reloads() -> io::Result<Signal> {
     signal(SignalKind::hangup())
 }
 
-/// Waits for SIGTERM or SIGINT. Says which.
-///
-/// # Errors
-/// When the handlers cannot be installed.
-pub async fn requested() -> io::Result<&'static str> {
-    let mut terminate = signal(SignalKind::terminate())?;
-    let mut interrupt = signal(SignalKind::interrupt())?;
-    Ok(tokio::select! {
-        _ = terminate.recv() => "SIGTERM",
-        _ = interrupt.recv() => "SIGINT",
-    })
+/// Requests to stop: SIGTERM and SIGINT, from now on.
+#[derive(Debug)]
+pub struct Stops {
+    terminate: Signal,
+    interrupt: Signal,
+}
+
+impl Stops {
+    /// From now on, none of them ends the process.
+    ///
+    /// # Errors
+    /// When the handlers cannot be installed.
+    pub fn new() -> io::Result<Self> {
+        Ok(Self { terminate: signal(SignalKind::terminate())?, interrupt: signal(SignalKind::interrupt())? })
+    }
+
+    /// Waits for the next one, or returns one that has come since the last call. Says which.
+    pub async fn next(&mut self) -> &'static str {
+        tokio::select! {
+            _ = self.terminate.recv() => "SIGTERM",
+            _ = self.interrupt.recv() => "SIGINT",
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use nix::sys::signal::{Signal as Raised, raise};
+
+    use super::*;
+
+    /// One that comes while the daemon starts stops it once it has started.
+    #[tokio::test]
+    async fn a_signal_that_comes_before_the_wait_is_not_lost() {
+        let mut stops = Stops::new().unwrap();
+        raise(Raised::SIGTERM).unwrap();
+        assert_eq!(stops.next().await, "SIGTERM");
+    }
 }

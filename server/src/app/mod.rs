@@ -7,7 +7,6 @@ mod lock;
 mod opened;
 mod start_error;
 mod state_directory;
-mod stream_runtime;
 #[cfg(test)]
 #[cfg(feature = "nats")]
 mod tests;
@@ -32,6 +31,7 @@ use kprobed_proto::v1::kernel_service_server::KernelServiceServer;
 use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
 use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
 use kprobed_proto::v1::reconcile_service_server::ReconcileServiceServer;
+use tokio::runtime::Handle;
 use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
@@ -73,7 +73,6 @@ use kprobed_trace::spool::{BootId, Cursor};
 use kprobed_verdict::checker::Checker;
 
 use self::lock::StateLock;
-use self::stream_runtime::StreamRuntime;
 
 /// How long putting the kernel in order may take: each probe costs it a grace period.
 const KERNEL_GRACE: Duration = Duration::from_secs(45);
@@ -81,8 +80,11 @@ const KERNEL_GRACE: Duration = Duration::from_secs(45);
 /// How long the disk may take for the last of the history.
 const HISTORY_GRACE: Duration = Duration::from_secs(15);
 
-/// How long the database may take for the last refusals.
-const AUDIT_GRACE: Duration = Duration::from_secs(5);
+/// How long exporters may take to send what they have read, and how long those that have not may take to end.
+const EXPORT_GRACE: Duration = Duration::from_secs(1);
+
+/// How long the database may take for the last entries of the audit log, and to close.
+const DATABASE_GRACE: Duration = Duration::from_secs(5);
 
 /// How long connections may take to close once their streams have ended. A client that says nothing
 /// would never close its own.
@@ -114,7 +116,6 @@ struct Front {
     rights: Arc<Rights>,
     tls: Option<Arc<LiveTls>>,
     watched: Watched,
-    _streams: StreamRuntime,
     /// Held as long as the daemon runs.
     _lock: StateLock,
 }
@@ -125,17 +126,18 @@ struct Engine {
     hub: Option<Arc<Hub>>,
     history: Option<Arc<History>>,
     control: Option<ControlHandle>,
-    /// Writes the audit log. Ends before the others: its last entries need the database.
+    /// The exporters of events. Each ends with the hub, and stores how far it has come.
+    exporting: Tasks,
+    /// Writes the audit log.
     auditing: Tasks,
+    /// Is closed last: all others write to it.
+    store: Option<Store>,
 }
 
 impl Engine {
-    /// Leaves the kernel as configured, ends every stream, and writes the rest of the history.
-    /// Returns whether the kernel is as it should be.
+    /// Leaves the kernel as configured, ends every stream, writes the rest of the audit log and of the history, and
+    /// closes the database. Returns whether the kernel is as it should be.
     async fn stop(self) -> bool {
-        if !self.auditing.stop(AUDIT_GRACE).await {
-            tracing::error!("cannot write the end of the audit log: its last refusals may be missing");
-        }
         let done = match self.control {
             // Ends the hub too, and with it every stream.
             Some(control) => tokio::time::timeout(KERNEL_GRACE, control.stop()).await.is_ok(),
@@ -144,10 +146,22 @@ impl Engine {
         if let Some(hub) = self.hub {
             hub.close();
         }
+        // Those whose receiver does not answer would not end by themselves.
+        if !self.exporting.ended(EXPORT_GRACE).await && !self.exporting.stop(EXPORT_GRACE).await {
+            tracing::error!("an exporter does not end: its last events may be sent again");
+        }
+        if !self.auditing.stop(DATABASE_GRACE).await {
+            tracing::error!("cannot write the end of the audit log: its last refusals may be missing");
+        }
         if let Some(history) = self.history
             && tokio::time::timeout(HISTORY_GRACE, history.stop()).await.is_err()
         {
             tracing::error!("cannot write the end of the history: its last events may be missing");
+        }
+        if let Some(store) = self.store
+            && tokio::time::timeout(DATABASE_GRACE, store.close()).await.is_err()
+        {
+            tracing::error!("cannot close the database: the next start has more to read");
         }
         done
     }
@@ -178,13 +192,19 @@ impl App {
     }
 
     /// Starts everything. When this returns, clients can connect, and every acknowledged probe is
-    /// back. When it fails, the kernel is left as it is when the daemon stops.
+    /// back. When it fails, the kernel is left as it is when the daemon stops. `streams` has the threads that serve
+    /// event streams.
     ///
     /// # Errors
     /// See [`StartError`].
-    pub async fn start(config: &Config, roles: Roles, prepared: Prepared) -> Result<Self, StartError> {
+    pub async fn start(
+        config: &Config,
+        roles: Roles,
+        prepared: Prepared,
+        streams: &Handle,
+    ) -> Result<Self, StartError> {
         let mut engine = Engine::default();
-        match Self::build(config, roles, prepared, &mut engine).await {
+        match Self::build(config, roles, prepared, (streams, &mut engine)).await {
             Ok(front) => Ok(Self { engine, front }),
             Err(error) => {
                 engine.stop().await;
@@ -197,7 +217,7 @@ impl App {
         config: &Config,
         roles: Roles,
         Prepared { mounted, inherited, others }: Prepared,
-        engine: &mut Engine,
+        (streams, engine): (&Handle, &mut Engine),
     ) -> Result<Front, StartError> {
         let (start, started) = (SystemTime::now(), Instant::now());
         let directory = &config.state.directory;
@@ -207,6 +227,7 @@ impl App {
             .await
             .map_err(|source| StartError::Store { path: directory.join("kprobed.db"), source })?
             .store;
+        engine.store = Some(store.clone());
         let procfs = config.tracing.procfs.clone();
         let host = HostIdentity::read(&procfs)?;
         let tracefs = mounted.tracefs.clone();
@@ -319,7 +340,7 @@ impl App {
         };
         let (control, queue) = Controller::channel();
         let readers = controller.reader_pulse();
-        let runtime = tokio::runtime::Handle::current();
+        let runtime = Handle::current();
         // Writing to the kernel blocks for up to a tenth of a second: not on the async runtime.
         thread::Builder::new()
             .name("kprobed-control".to_owned())
@@ -391,15 +412,14 @@ impl App {
         let labels = Arc::new(LabelsFile::new(config.host.labels_file.clone()));
         let log = Log { history: history.clone(), now: Cursor { boot_id, epoch, sequence: 0 } };
         let tasks = Tasks::default();
-        let streams = StreamRuntime::start().map_err(StartError::Thread)?;
         let parts = ExportParts {
             hub: &hub,
             log: &log,
             store: &probes.store,
             host: &host,
             labels: &labels,
-            tasks: &tasks,
-            threads: streams.handle(),
+            tasks: &engine.exporting,
+            threads: streams,
         };
         let exporters = export::open(&config.export, &parts)?;
         let tls = config.listen.tls.as_ref().map(tls_settings).transpose()?;
@@ -467,9 +487,9 @@ impl App {
         let socket = sockets.own_path().map(Path::to_owned);
         // All sockets are open, and no request was served.
         sandbox::filter_calls(config.sandbox.mode)?;
-        front::serve(sockets, &config.listen, services, &tasks, streams.handle(), gate);
-        let watched = Watched { control, readers, streams: streams.handle().clone() };
-        Ok(Front { tasks, health, socket, rights, tls, watched, _streams: streams, _lock: lock })
+        front::serve(sockets, &config.listen, services, &tasks, streams, gate);
+        let watched = Watched { control, readers, streams: streams.clone() };
+        Ok(Front { tasks, health, socket, rights, tls, watched, _lock: lock })
     }
 
     /// Puts roles and certificates in force that have changed, and says so in the audit log. Returns all

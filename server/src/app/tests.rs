@@ -7,13 +7,13 @@ use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
-use std::time::Duration;
+use std::time::{Duration, SystemTime};
 
 use kprobed_client::api::OverflowPolicy;
 use kprobed_client::event::{
     EventFilter, Projection, ResumingItem, ResumingStream, StreamItem, StreamRequest, Value,
 };
-use kprobed_client::nats::{NatsOptions, NatsRequest, NatsSource, NatsStart};
+use kprobed_client::nats::{NatsOptions, NatsRequest, NatsSource, NatsStart, ProbePredicate};
 use kprobed_client::{Client, ConnectOptions};
 use kprobed_otlp::common::KeyValue;
 use kprobed_otlp::common::any_value::Value as Any;
@@ -23,13 +23,18 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::TcpListenerStream;
 
+use super::Engine;
+use crate::auditor::Auditor;
 use crate::auth::as_daemon;
 use crate::export::tests::nats::{Server, drained_again, nats};
 use crate::export::tests::otlp::{Answer, Collector, body, field, integer, otlp};
 use crate::export::tests::{Place, Run, failing, jsonl};
 use crate::export::{Exporters, Terms};
 use crate::rpc::{Access, EventRoutes, EventServer};
+use crate::shutdown::Tasks;
+use kprobed_audit::{Action, Entry};
 use kprobed_control::auth::{AuditQueue, Rights};
+use kprobed_control::store::Store;
 use kprobed_control::{Controller, Probe, Registry, samples};
 use kprobed_host::kernel::ClockMapping;
 use kprobed_host::tracefs::format::Format;
@@ -243,7 +248,7 @@ fn of_file(path: &Path) -> Vec<Event> {
 
 async fn of_nats(server: &Server) -> Vec<Event> {
     let source = NatsSource::connect(NatsOptions::new(server.url())).await.unwrap();
-    let request = NatsRequest::default().start(NatsStart::Oldest).until_now();
+    let request = NatsRequest { start: NatsStart::Oldest, until_now: true, ..NatsRequest::default() };
     let mut stream = source.open("here", request).await.unwrap();
     let mut events = Vec::new();
     while let Some(item) = stream.next().await.unwrap() {
@@ -315,6 +320,35 @@ fn check(way: &str, events: &[Event]) {
     for (number, seen) in (0..expected).zip(events) {
         assert_eq!(*seen, event(number), "{way}");
     }
+}
+
+/// What is written at the end is in the database before it is closed.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_stop_stores_where_exporters_are() {
+    let (directory, place) = (tempfile::tempdir().unwrap(), Place::new());
+    let run = Run::start(directory.path()).await;
+    let exporters = run.export(&jsonl(&place.file));
+    run.drained(&exporters).await;
+    publish_stage(&run, &values(), &mut 0).await;
+    let end = run.drained(&exporters).await.place;
+    let Run { hub, log, store, tasks, .. } = run;
+    let (queue, inbox) = AuditQueue::new();
+    let auditing = Tasks::default();
+    let auditor = Auditor { store: store.clone(), inbox, most: 100 };
+    auditing.spawn("audit", auditor.run(auditing.stopping().clone()));
+    let engine = Engine {
+        hub: Some(hub),
+        history: log.history,
+        control: None,
+        exporting: tasks,
+        auditing,
+        store: Some(store),
+    };
+    queue.note(Entry::new(Action::Refused, "uid:1"));
+    assert!(engine.stop().await);
+    let store = Store::open(directory.path(), SystemTime::now()).await.unwrap().store;
+    assert_eq!(store.exporter_place("jsonl").await.unwrap(), end);
+    assert_eq!(store.audit_page(0, 10).await.unwrap().entries.len(), 1);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -479,40 +513,44 @@ async fn a_reader_of_nats_selects_what_a_daemon_selects() {
     let client = Client::connect(target, ConnectOptions::default()).await.unwrap();
     let published = NatsSource::connect(NatsOptions::new(server.url())).await.unwrap();
     let (asked, wanted) = (StreamRequest::new, NatsRequest::default);
-    let filter = |text: &str| EventFilter::new(text).unwrap();
+    let filtered = |text: &str| NatsRequest { filter: Some(EventFilter::new(text).unwrap()), ..wanted() };
     let names = |names: &[&str]| names.iter().map(|name| (*name).to_owned()).collect::<Vec<_>>();
     let pairs = [
         (600, asked(), wanted()),
-        (150, asked().filter("pid == 6"), wanted().filter(filter("pid == 6"))),
-        (200, asked().filter("cpu == 1"), wanted().filter(filter("cpu == 1"))),
-        (300, asked().filter("comm ~ \"ssh*\""), wanted().filter(filter("comm ~ \"ssh*\""))),
+        (150, asked().filter("pid == 6"), filtered("pid == 6")),
+        (200, asked().filter("cpu == 1"), filtered("cpu == 1")),
+        (300, asked().filter("comm ~ \"ssh*\""), filtered("comm ~ \"ssh*\"")),
         (
             80,
             asked().filter("large >= 26000 && host == \"here\" && small != 3"),
-            wanted().filter(filter("large >= 26000 && host == \"here\" && small != 3")),
+            filtered("large >= 26000 && host == \"here\" && small != 3"),
         ),
         (
             225,
             asked().filter("tgid != 5 && probe ~ \"*/values\" && !(fields.large & 1) || tgid == 4"),
-            wanted().filter(filter("tgid != 5 && probe ~ \"*/values\" && !(fields.large & 1) || tgid == 4")),
+            filtered("tgid != 5 && probe ~ \"*/values\" && !(fields.large & 1) || tgid == 4"),
         ),
-        (200, asked().sample_one_in(3), wanted().sample_one_in(3)),
+        (200, asked().sample_one_in(3), NatsRequest { sample_one_in: 3, ..wanted() }),
         (
             19,
             asked().filter("pid == 6").sample_one_in(8),
-            wanted().filter(filter("pid == 6")).sample_one_in(8),
+            NatsRequest { sample_one_in: 8, ..filtered("pid == 6") },
         ),
         (
             600,
             asked().field("small").field("comm"),
-            wanted().fields(Projection::new(names(&["small", "comm"]))),
+            NatsRequest { fields: Projection::new(names(&["small", "comm"])), ..wanted() },
         ),
         (
             150,
             asked().filter("pid == 6").field("large").field("location"),
-            wanted().filter(filter("pid == 6")).fields(Projection::new(names(&["large", "location"]))),
+            NatsRequest { fields: Projection::new(names(&["large", "location"])), ..filtered("pid == 6") },
         ),
-        (0, asked().probe("kprobes/other"), wanted().probes(|probe| probe == "kprobes/other")),
+        (
+            0,
+            asked().probe("kprobes/other"),
+            NatsRequest { probes: Some(ProbePredicate::new(|probe| probe == "kprobes/other")), ..wanted() },
+        ),
     ];
     for (events, request, own) in pairs {
         let (mut by_daemon, mut by_reader) = (Lines::default(), Lines::default());
@@ -521,7 +559,8 @@ async fn a_reader_of_nats_selects_what_a_daemon_selects() {
         while let Some(item) = stream.next().await.unwrap() {
             by_daemon.take(item);
         }
-        let mut stream = published.open("here", own.start(NatsStart::Oldest).until_now()).await.unwrap();
+        let own = NatsRequest { start: NatsStart::Oldest, until_now: true, ..own };
+        let mut stream = published.open("here", own).await.unwrap();
         while let Some(item) = stream.next().await.unwrap() {
             by_reader.take(item);
         }

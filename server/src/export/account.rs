@@ -74,6 +74,8 @@ pub struct Walked {
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Walk {
     place: Option<Cursor>,
+    /// Nothing was sent of the run of the daemon that this is in.
+    is_new: bool,
     /// Positions that were passed without an event for this exporter, and are in no term yet.
     jumped: u64,
     /// Events that were reported as missing, and whose places were not passed yet.
@@ -86,10 +88,16 @@ impl Walk {
     pub(super) const fn from(place: Option<Cursor>) -> Self {
         Self {
             place,
+            is_new: false,
             jumped: 0,
             missing: 0,
             walked: Walked { places: 0, selected: 0, not_selected: 0, expired: 0, unknown_gaps: 0 },
         }
+    }
+
+    /// Begins at a cursor of a run of which nothing was sent.
+    pub(super) const fn first(place: Cursor) -> Self {
+        Self { is_new: true, ..Self::from(Some(place)) }
     }
 
     /// The current position.
@@ -98,12 +106,12 @@ impl Walk {
     }
 
     /// What follows is of this run of the daemon, from this position on. Returns whether the run
-    /// has changed.
+    /// has changed, or is the first one.
     pub(super) fn epoch(&mut self, cursor: Cursor) -> bool {
         match self.place {
             Some(place) if (place.boot_id, place.epoch) == (cursor.boot_id, cursor.epoch) => {
                 self.reach(cursor.sequence);
-                false
+                std::mem::take(&mut self.is_new)
             }
             _ => {
                 self.tell_apart();

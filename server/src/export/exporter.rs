@@ -99,8 +99,9 @@ impl<S: Sink> Exporter<S> {
     pub async fn run(mut self) {
         let (mut backoff, random) = (Backoff::default(), RandomState::new());
         let (mut place, mut unsaved) = (None, Unsaved::default());
+        let mut first = self.begin().await;
         while !self.tasks.stopping().is_cancelled() {
-            let round = self.round(&mut place, &mut unsaved, &mut backoff).await;
+            let round = self.round(&mut first, &mut place, &mut unsaved, &mut backoff).await;
             let (error, was_sending) = match round {
                 Round::Over => break,
                 Round::Failed(error) => (error, false),
@@ -108,6 +109,7 @@ impl<S: Sink> Exporter<S> {
             };
             let own = backoff.next(random.hash_one(SystemTime::now()));
             let wait = own.max(error.wait().unwrap_or_default());
+            self.shared.begin_at(place.or(first));
             self.shared.failed(&error.to_string(), SystemTime::now() + wait, was_sending);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
@@ -117,9 +119,21 @@ impl<S: Sink> Exporter<S> {
         self.save(&mut unsaved).await;
     }
 
-    /// Opens the receiver, and sends until something ends it.
+    /// Where a new exporter begins: with the present. Absent if it has begun before. The cursor is stored: what its
+    /// receiver does not take yet is sent later, by the next run of the daemon if need be.
+    async fn begin(&mut self) -> Option<Cursor> {
+        let first = Cursor { sequence: self.hub.sequence(), ..self.log.now };
+        let Ok(None) = self.store.exporter_place(self.shared.name()).await else { return None };
+        let saved = self.store.set_exporter_place(self.shared.name(), first).await;
+        self.shared.saved(saved.err().map(|error| error.to_string()));
+        Some(first)
+    }
+
+    /// Opens the receiver, and sends until something ends it. `first` is where the exporter has begun, until its
+    /// receiver has acknowledged something.
     async fn round(
         &mut self,
+        first: &mut Option<Cursor>,
         place: &mut Option<Cursor>,
         unsaved: &mut Unsaved,
         backoff: &mut Backoff,
@@ -136,34 +150,35 @@ impl<S: Sink> Exporter<S> {
                 *place = Some(own);
             }
             Ok(None) if place.is_none() => match self.store.exporter_place(self.shared.name()).await {
-                Ok(stored) => *place = stored,
+                Ok(stored) => *place = stored.or(*first),
                 Err(error) => return Round::Failed(SinkError::new("read where the exporter was", error)),
             },
             Ok(None) => {}
             Err(error) => return Round::Failed(error),
         }
-        self.shared.begin_at(*place);
+        // A new one is shown at its place once its receiver has taken something, or has failed to.
+        self.shared.begin_at(place.filter(|place| Some(*place) != *first));
         loop {
-            let (mut pump, mut walk) = match self.pump(place).await {
+            let (mut pump, mut walk) = match self.pump(*first, place).await {
                 Ok(pump) => pump,
                 Err(FeedError::Stopping) => return Round::Over,
                 Err(error) => return Round::Failed(SinkError::new("read the history", error)),
             };
             self.shared.opened();
             let ended = loop {
-                let first = tokio::select! {
-                    first = pump.first() => first,
+                let item = tokio::select! {
+                    item = pump.first() => item,
                     () = until(unsaved.due) => {
                         self.save(unsaved).await;
                         continue;
                     }
                     () = self.tasks.stopping().cancelled() => return Round::Over,
                 };
-                let first = match first {
-                    Ok(first) => first,
+                let item = match item {
+                    Ok(item) => item,
                     Err(error) => break error,
                 };
-                let chunk = pump.gather(first, &mut walk, &self.policy).await;
+                let chunk = pump.gather(item, &mut walk, &self.policy).await;
                 let mut answer = Sent::default();
                 if !chunk.is_empty() {
                     match within_time("send", timeout, self.tasks.stopping(), self.sink.send(&chunk)).await {
@@ -171,6 +186,7 @@ impl<S: Sink> Exporter<S> {
                         Err(error) => return Round::NotTaken(error),
                     }
                     backoff.reset();
+                    *first = None;
                 }
                 let settle = |account: &mut Account| account.settle(&chunk.walked, answer.dropped);
                 self.shared.settled(chunk.end, settle, &answer);
@@ -201,7 +217,11 @@ impl<S: Sink> Exporter<S> {
     }
 
     /// Reads from a cursor on; from the present without one.
-    async fn pump(&mut self, place: &mut Option<Cursor>) -> Result<(Pump, Walk), FeedError> {
+    async fn pump(
+        &mut self,
+        first: Option<Cursor>,
+        place: &mut Option<Cursor>,
+    ) -> Result<(Pump, Walk), FeedError> {
         let start = |place: Option<HistoryStart>| FeedStart { place, until_now: false };
         let opened = match place {
             Some(cursor) => self.feed(start(Some(HistoryStart::Cursor(*cursor)))).await,
@@ -216,7 +236,11 @@ impl<S: Sink> Exporter<S> {
             }
             opened => opened?,
         };
-        Ok((Pump::start(&self.tasks, feed), Walk::from(*place)))
+        let walk = match *place {
+            Some(cursor) if first == Some(cursor) => Walk::first(cursor),
+            place => Walk::from(place),
+        };
+        Ok((Pump::start(&self.tasks, feed), walk))
     }
 
     async fn feed(&mut self, start: FeedStart) -> Result<Feed, FeedError> {

@@ -115,6 +115,11 @@ impl OpenConnection {
         self.is_closing.load(Ordering::SeqCst)
     }
 
+    /// Whether its socket is being closed.
+    fn ends(&self) -> bool {
+        self.cut.is_cancelled() && self.idle_since().is_some()
+    }
+
     /// Asks it to leave. Returns whose it is.
     fn close(&self) -> Peer {
         self.is_closing.store(true, Ordering::SeqCst);
@@ -150,7 +155,14 @@ impl Admission {
         now: Instant,
     ) -> Result<(Admitted, Option<Peer>), Refusal> {
         let mut entries = self.entries();
-        // Closing connections do not count.
+        // A closing connection stays until its calls have ended. A peer that does not end them would take the place of
+        // all others.
+        let existing = || entries.iter().filter(|entry| entry.peer == peer && !entry.ends());
+        if existing().count() >= most_existing(self.limits.per_peer) {
+            let mut idle = existing().filter(|entry| entry.is_closing() && entry.idle_since().is_some());
+            idle.next().ok_or(Refusal::Peer { peer, limit: self.limits.per_peer })?.cut.cancel();
+        }
+        // Closing connections do not count here.
         let open = || entries.iter().filter(|entry| !entry.is_closing());
         let of_peer = || open().filter(|entry| entry.peer == peer);
         let evicted = if of_peer().count() >= self.limits.per_peer {
@@ -379,6 +391,29 @@ mod tests {
         assert!(second.idle_since().is_some());
         assert_eq!(all.admit(root).unwrap().1, Some(root));
         assert!(second.closing().is_cancelled() && !first.closing().is_cancelled());
+    }
+
+    /// Those that were asked to leave and do not: one that has no call is cut for a new one.
+    #[test]
+    fn closing_connections_of_a_peer_keep_others_out_no_longer_than_its_limit() {
+        let (mut all, root, other) = (Door::new(100, 4), Peer::User(0), Peer::User(1));
+        let (mut held, mut calls) = (Vec::<Admitted>::new(), Vec::new());
+        for number in 0..most_existing(4) {
+            held.push(all.admit(root).unwrap().0);
+            if let Some(left) = number.checked_sub(4) {
+                assert!(held[left].closing().is_cancelled());
+                calls.push(held[left].call());
+            }
+        }
+        assert_eq!(all.admit(root).unwrap_err(), Refusal::Peer { peer: root, limit: 4 });
+        all.admit(other).unwrap();
+        drop(calls.pop());
+        let _next = all.admit(root).unwrap();
+        let cut: Vec<_> = held.iter().map(|one| one.cut().is_cancelled()).collect();
+        assert_eq!(cut.iter().filter(|is_cut| **is_cut).count(), 1, "{cut:?}");
+        // The last one that was asked to leave has a call again.
+        let _busy = held[9].call();
+        assert_eq!(all.admit(root).unwrap_err(), Refusal::Peer { peer: root, limit: 4 });
     }
 
     #[test]

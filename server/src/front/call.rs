@@ -23,7 +23,7 @@ use super::connection::Serving;
 use super::lane::Lane;
 use super::request_body::RequestBody;
 use super::resets::Resets;
-use crate::auth::{Pace, Who, hosts_of_command};
+use crate::auth::{Who, hosts_of_command};
 use crate::rpc::{ConnectionId, KeptBytes, status};
 use kprobed_control::auth::{Caller, Operation, Share};
 use kprobed_control::error::{Error, Reason};
@@ -126,9 +126,6 @@ impl Calls {
             if form != Form::Unary {
                 held.stream = Some(self.stream(&caller).map_err(status::of)?);
             }
-            if form == Form::Requests {
-                request.extensions_mut().insert(Pace::new(&self.serving.rights, &caller));
-            }
             request.extensions_mut().insert(caller);
         } else if form != Form::Unary {
             held.health =
@@ -158,7 +155,11 @@ impl Calls {
             let (parts, body) = request.into_parts();
             // All of the request is here first: a client that is slow to send it keeps no place.
             let whole = Full::new(body.collect().await?.to_bytes()).map_err(|never| match never {});
-            let making = self.serving.call_memory.making(self.admitted.peer()).await;
+            let (memory, peer) = (&self.serving.call_memory, self.admitted.peer());
+            let making = match parts.uri.path() {
+                GET_HOST => memory.making_of_host(peer).await,
+                _ => memory.making(peer).await,
+            };
             (Request::from_parts(parts, Body::new(whole)), Some(making))
         } else {
             (request.map(Body::new), None)
@@ -199,10 +200,15 @@ async fn whole(response: Response<Body>, charge: Arc<Charge>) -> Result<Response
 /// What is held for an answer before the call is carried out.
 const LEAST_ANSWER_BYTES: u64 = 1 << 10;
 
-/// Whether the answer to a call grows with what the host has: few of them are made at a time.
+/// What `kprobectl doctor` calls. Its answer does not wait for the control thread, as those of probes do.
+const GET_HOST: &str = "/kprobed.v1.HostService/GetHost";
+
+/// Whether the answer to a call grows with what the host has: few of them are made at a time. That of GetCaller is as
+/// long as the roles of the caller.
 fn is_large(path: &str) -> bool {
     let name = path.rsplit('/').next().unwrap_or_default();
-    ["List", "Get", "Describe", "Disassemble"].iter().any(|verb| name.starts_with(verb))
+    name != "GetCaller"
+        && ["List", "Get", "Describe", "Disassemble"].iter().any(|verb| name.starts_with(verb))
 }
 
 /// Calls that last as long as the client wants, and serve programs rather than the work of the daemon:
@@ -342,11 +348,19 @@ mod tests {
                 }
             }
         }
-        // These are about what is in the request, or about one function or probe; changes have their turns.
-        let known = ["AdoptProbe", "ApplyProbes", "CheckAccess", "CheckProbe", "ReconcileProbes"];
+        // These are about what is in the request, or about one function or probe, or the caller; changes have their
+        // turns.
+        let known =
+            ["AdoptProbe", "ApplyProbes", "CheckAccess", "CheckProbe", "GetCaller", "ReconcileProbes"];
         others.sort_unstable();
         assert_eq!(others, known);
         assert!(checked > 10, "{checked}");
+    }
+
+    #[test]
+    fn the_host_is_a_method() {
+        assert_eq!(Method::at(GET_HOST).map(|method| method.path), Some(GET_HOST));
+        assert!(is_large(GET_HOST), "other programs make as many probes as they like");
     }
 
     #[test]

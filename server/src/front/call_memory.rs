@@ -15,8 +15,15 @@ use kprobed_control::error::{Error, Reason};
 use kprobed_control::places::Places;
 
 /// Large answers that are made at a time, for all peers and for one.
-pub(super) const ANSWERS: usize = 16;
+const ANSWERS: usize = 12;
 const ANSWERS_OF_PEER: usize = 4;
+
+/// The same of answers about the host: they are made also while the others wait for a control thread that hangs.
+const HOST_ANSWERS: usize = 4;
+const HOST_ANSWERS_OF_PEER: usize = 2;
+
+/// Both together.
+pub(super) const ALL_ANSWERS: usize = ANSWERS + HOST_ANSWERS;
 
 /// What one of them takes while it is made: a page of it, as structures and as a message.
 pub(super) const ANSWER_BYTES: u64 = 4 << 20;
@@ -29,9 +36,28 @@ const HEALTH_STREAMS_OF_PEER: usize = 4;
 pub(super) struct CallMemory {
     total: u64,
     held: Mutex<Held>,
-    answers: Arc<Semaphore>,
-    answers_of_peer: Places<Peer>,
+    answers: AnswerPlaces,
+    host_answers: AnswerPlaces,
     health_streams: Places<Peer>,
+}
+
+/// Places of answers that are being made.
+#[derive(Debug)]
+struct AnswerPlaces {
+    of_all: Arc<Semaphore>,
+    of_peer: Places<Peer>,
+}
+
+impl AnswerPlaces {
+    fn new(of_all: usize, of_peer: usize) -> Self {
+        Self { of_all: Arc::new(Semaphore::new(of_all)), of_peer: Places::new(of_peer) }
+    }
+
+    /// A place for an answer to a peer. Others of the peer wait for each other first.
+    async fn take(&self, peer: Peer) -> Making {
+        let of_peer = self.of_peer.take(&peer).await;
+        Making { _of_peer: of_peer, _of_all: Arc::clone(&self.of_all).acquire_owned().await.ok() }
+    }
 }
 
 /// The place of an answer that is being made.
@@ -81,16 +107,20 @@ impl CallMemory {
         Self {
             total,
             held: Mutex::default(),
-            answers: Arc::new(Semaphore::new(ANSWERS)),
-            answers_of_peer: Places::new(ANSWERS_OF_PEER),
+            answers: AnswerPlaces::new(ANSWERS, ANSWERS_OF_PEER),
+            host_answers: AnswerPlaces::new(HOST_ANSWERS, HOST_ANSWERS_OF_PEER),
             health_streams: Places::new(HEALTH_STREAMS_OF_PEER),
         }
     }
 
-    /// A place for a large answer to a peer, until it is made. Others of the peer wait for each other first.
+    /// A place for a large answer to a peer, until it is made.
     pub(super) async fn making(&self, peer: Peer) -> Making {
-        let of_peer = self.answers_of_peer.take(&peer).await;
-        Making { _of_peer: of_peer, _of_all: Arc::clone(&self.answers).acquire_owned().await.ok() }
+        self.answers.take(peer).await
+    }
+
+    /// The same for an answer about the host.
+    pub(super) async fn making_of_host(&self, peer: Peer) -> Making {
+        self.host_answers.take(peer).await
     }
 
     /// A place for a stream of the health service.
@@ -238,6 +268,8 @@ mod tests {
             }
         }
         assert!(waits(99).await.is_err(), "all together take no more");
+        let host = tokio::time::timeout(std::time::Duration::ZERO, memory.making_of_host(Peer::User(1)));
+        assert!(host.await.is_ok(), "what is wrong with the host is said also then");
         made.pop();
         assert!(waits(99).await.is_ok());
     }

@@ -4,7 +4,7 @@
 
 use super::admission::{Limits, most_existing};
 use super::call_limits::{HEADER_TIMES, SEND_BYTES, WINDOW_BYTES};
-use super::call_memory::{ANSWER_BYTES, ANSWERS};
+use super::call_memory::{ALL_ANSWERS, ANSWER_BYTES};
 use super::descriptors;
 use crate::config::Listen;
 
@@ -45,7 +45,7 @@ impl MemoryBound {
             stream: 2 * STREAM_MESSAGE_BYTES + u64::from(SEND_BYTES),
             streams: listen.max_streams.into(),
             calls: listen.call_memory_mib << 20,
-            answers: ANSWERS as u64 * ANSWER_BYTES,
+            answers: ALL_ANSWERS as u64 * ANSWER_BYTES,
             queues: listen.queue_memory_mib << 20,
         }
     }

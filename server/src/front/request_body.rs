@@ -1,6 +1,7 @@
-//! The body of a request: its messages are bounded in size, in memory and in time.
+//! The body of a request: its messages are bounded in number, in size, in memory and in time.
 //!
-//! Owns the refusal of a message by its header, before it is received. Never reads a message.
+//! Owns the refusal of a message by its header, before it is received, and by the number of its fields, before they
+//! become values. Never reads a field.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -20,6 +21,69 @@ use kprobed_control::error::{Error, Reason};
 /// "Length-Prefixed-Message").
 const HEADER: usize = 5;
 
+/// Most fields of a message, without those inside of them. In memory, a field of two bytes can be hundreds of bytes.
+const MOST_FIELDS: u64 = 4096;
+
+/// The fields of a message, counted as they arrive (the encoding of Protocol Buffers, "Message Structure").
+#[derive(Debug, Default)]
+struct Fields {
+    count: u64,
+    part: Part,
+    /// What is known of the number that is being received, and how many bits that is.
+    number: (u64, u32),
+}
+
+/// What comes next in a message.
+#[derive(Clone, Copy, Debug, Default)]
+enum Part {
+    /// The number and the type of a field.
+    #[default]
+    Key,
+    /// A value that is a number.
+    Number,
+    /// The length of a value.
+    Length,
+    /// So many bytes of a value.
+    Bytes(u64),
+}
+
+impl Fields {
+    fn receive(&mut self, mut bytes: &[u8]) {
+        while let [byte, rest @ ..] = bytes {
+            if let Part::Bytes(left) = self.part {
+                let now = bytes.len().min(usize::try_from(left).unwrap_or(usize::MAX));
+                bytes = bytes.get(now..).unwrap_or_default();
+                let left = left - now as u64;
+                self.part = if left > 0 { Part::Bytes(left) } else { Part::Key };
+                continue;
+            }
+            bytes = rest;
+            let (known, bits) = self.number;
+            let number = known | u64::from(byte & 0x7f).checked_shl(bits).unwrap_or_default();
+            if byte & 0x80 != 0 {
+                self.number = (number, bits.saturating_add(7));
+                continue;
+            }
+            self.number = (0, 0);
+            self.part = match self.part {
+                Part::Key => {
+                    self.count += 1;
+                    match number & 7 {
+                        0 => Part::Number,
+                        1 => Part::Bytes(8),
+                        2 => Part::Length,
+                        5 => Part::Bytes(4),
+                        // A group begins or ends: its fields count as those of the message.
+                        _ => Part::Key,
+                    }
+                }
+                Part::Length if number > 0 => Part::Bytes(number),
+                Part::Length | Part::Number | Part::Bytes(_) => Part::Key,
+            };
+        }
+    }
+}
+
 /// How far the messages in a body have been received.
 #[derive(Debug, Default)]
 struct Messages {
@@ -28,17 +92,34 @@ struct Messages {
     left: u64,
     /// Bytes of the message that are here.
     here: u64,
+    /// Messages that have begun.
+    begun: u64,
+    fields: Fields,
+}
+
+/// Why a message is refused.
+#[derive(Debug, PartialEq, Eq)]
+enum Excess {
+    /// It has so many bytes.
+    Bytes(u64),
+    /// It has more fields than a message may have.
+    Fields,
 }
 
 impl Messages {
-    /// Looks at the next bytes. Returns the length of a message that is longer than `most`.
-    fn receive(&mut self, mut bytes: &[u8], most: u64) -> Result<(), u64> {
+    /// Looks at the next bytes. Refuses a message that is longer than `most`, or has too many fields.
+    fn receive(&mut self, mut bytes: &[u8], most: u64) -> Result<(), Excess> {
         while !bytes.is_empty() {
             if self.left > 0 {
                 let now = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
-                bytes = bytes.get(now..).unwrap_or_default();
+                let (of_message, rest) = bytes.split_at(now);
+                bytes = rest;
                 self.left -= now as u64;
                 self.here += now as u64;
+                self.fields.receive(of_message);
+                if self.fields.count > MOST_FIELDS {
+                    return Err(Excess::Fields);
+                }
                 continue;
             }
             let (header, rest) = bytes.split_at(bytes.len().min(HEADER - self.header.len()));
@@ -49,9 +130,10 @@ impl Messages {
             {
                 let length = u64::from(u32::from_be_bytes(length));
                 if length > most {
-                    return Err(length);
+                    return Err(Excess::Bytes(length));
                 }
-                (self.left, self.here) = (length, 0);
+                (self.left, self.here, self.fields) = (length, 0, Fields::default());
+                self.begun += 1;
                 self.header.clear();
             }
         }
@@ -79,14 +161,28 @@ impl<B> RequestBody<B> {
 
     fn receive(&mut self, bytes: &Bytes) -> Result<(), Error> {
         let most = self.most_bytes;
-        self.messages.receive(bytes, most).map_err(|length| {
-            let message = format!(
-                "a message of the request has {length} bytes, and the longest may have {most} (`listen.max_message_kib`)"
-            );
+        self.messages.receive(bytes, most).map_err(|excess| {
+            let (message, most) = match excess {
+                Excess::Bytes(length) => (
+                    format!(
+                        "a message of the request has {length} bytes, and the longest may have {most} (`listen.max_message_kib`)"
+                    ),
+                    most,
+                ),
+                Excess::Fields => (
+                    format!("a message of the request has more fields than the {MOST_FIELDS} that it can have"),
+                    MOST_FIELDS,
+                ),
+            };
             Error::new(Reason::MESSAGE_TOO_LONG, message).with("most", &most).fix(
                 "divide it: ApplyProbes takes changes in several calls, CheckProbes text in several messages",
             )
         })?;
+        // The charge is for one message: of a call that keeps its request, all others would be free.
+        if self.messages.begun > 1 && self.deadline.is_some() {
+            let message = "the request has a second message, and the method takes one";
+            return Err(Error::new(Reason::BAD_MESSAGE, message));
+        }
         self.charge.set(self.messages.here).map_err(Error::from)
     }
 }
@@ -153,8 +249,50 @@ mod tests {
             }
             assert_eq!((messages.left, messages.here), (0, 17));
             let refused = whole.chunks(piece).find_map(|bytes| messages.receive(bytes, 299).err());
-            assert_eq!(refused, Some(300));
+            assert_eq!(refused, Some(Excess::Bytes(300)));
         }
+    }
+
+    /// What is inside a field is not counted, and may look like fields.
+    #[test]
+    fn fields_are_counted_however_they_are_cut() {
+        let number = b"\x08\xff\xff\xff\xff\x7f";
+        let fixed = b"\x11\x08\x01\x08\x01\x08\x01\x08\x01\x1d\x08\x01\x08\x01";
+        let long = [&b"\xa2\x01\x82\x01"[..], &b"\x0a\0".repeat(65)].concat();
+        let message = [&number[..], fixed, &long, b"\x0a\0\x0a\0\x08\x01"].concat();
+        for piece in [1, 2, 3, 7, 50, message.len()] {
+            let mut fields = Fields::default();
+            message.chunks(piece).for_each(|bytes| fields.receive(bytes));
+            assert_eq!(fields.count, 7, "in pieces of {piece}");
+        }
+    }
+
+    /// Each is hundreds of times as large in memory as in the request.
+    #[test]
+    fn a_message_of_very_many_fields_is_refused_before_it_is_read() {
+        let with = |fields: u64| {
+            let fields = b"\x0a\0".repeat(usize::try_from(fields).unwrap());
+            let length = u32::try_from(fields.len()).unwrap().to_be_bytes();
+            let message = [&[0], &length[..], &fields].concat();
+            Messages::default().receive(&message, 1 << 20)
+        };
+        assert_eq!(with(MOST_FIELDS), Ok(()));
+        assert_eq!(with(MOST_FIELDS + 1), Err(Excess::Fields));
+    }
+
+    /// The messages of a stream are read one by one. Those of other calls would all be kept.
+    #[tokio::test]
+    async fn only_a_stream_of_requests_has_a_second_message() {
+        let memory = Arc::new(CallMemory::new(1000));
+        let body = |within| {
+            let charge = Arc::new(memory.charge(Peer::User(1)));
+            let messages = [message(0), message(0)].concat();
+            RequestBody::new(Full::new(Bytes::from(messages)), 100, charge, within)
+        };
+        body(None).collect().await.unwrap();
+        let second = body(Some(Duration::from_mins(1))).collect().await.unwrap_err();
+        assert_eq!(second.code(), Code::InvalidArgument);
+        assert!(second.message().contains("second message"), "{second}");
     }
 
     #[tokio::test]

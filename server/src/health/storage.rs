@@ -37,14 +37,14 @@ pub struct Storage {
 }
 
 impl Storage {
-    /// Runs all checks of storage.
-    pub async fn checks(&self) -> Vec<HostCheck> {
+    /// Runs all checks of storage. `names_rows`: whether the caller may look at all that the database has.
+    pub async fn checks(&self, names_rows: bool) -> Vec<HostCheck> {
         // The last failure before the check adds its own.
         let before = self.store.health();
         let outcome = self.store.check().await;
         let mut checks = vec![database_check(&outcome, &before, SystemTime::now())];
         checks.extend(reserve_check(self.store.owed().await));
-        checks.extend(rows_check(&self.store.bad_values()));
+        checks.extend(rows_check(&self.store.bad_values(), names_rows));
         checks.push(damage_check(&self.state_directory));
         checks.push(age_check(self.unknown_uids));
         let spool = self.history.as_ref().map(|(_, directory)| directory.as_path());
@@ -101,9 +101,19 @@ fn reserve_check((owed, has_reserve): (usize, bool)) -> Option<HostCheck> {
 }
 
 /// Values in the database that no daemon has written. Absent if there are none.
-fn rows_check(bad: &[BadValue]) -> Option<HostCheck> {
+fn rows_check(bad: &[BadValue], names_rows: bool) -> Option<HostCheck> {
     if bad.is_empty() {
         return None;
+    }
+    if !names_rows {
+        return Some(failed(
+            "database_rows",
+            format!(
+                "the database has bad values, after a fault of the disk or memory: {} of them",
+                bad.len()
+            ),
+            "ask a principal that may look at all probes: the check then has the rows",
+        ));
     }
     let shown: Vec<_> = bad.iter().take(SHOWN_VALUES).map(ToString::to_string).collect();
     let more = bad.len().saturating_sub(SHOWN_VALUES);
@@ -270,6 +280,26 @@ mod tests {
         // The companions of a database alone have no data.
         assert_eq!(damage_check(directory.path()).status(), CheckStatus::Ok);
         assert_eq!(damage_check(Path::new("/nowhere")).status(), CheckStatus::Failed);
+    }
+
+    /// The name of a row can be that of a probe.
+    #[test]
+    fn rows_are_named_to_those_who_see_all() {
+        let bad = BadValue {
+            table: "probe",
+            row: "`secret/one`".to_owned(),
+            column: "labels",
+            value: "`x`, no JSON".to_owned(),
+            cost: "the probe has no labels",
+        };
+        let [shown, hidden] =
+            [true, false].map(|names| rows_check(std::slice::from_ref(&bad), names).unwrap());
+        assert!(shown.finding.contains("secret/one"), "{shown:?}");
+        assert_eq!(
+            hidden.finding,
+            "the database has bad values, after a fault of the disk or memory: 1 of them"
+        );
+        assert_eq!(rows_check(&[], false), None);
     }
 
     #[test]

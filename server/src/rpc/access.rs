@@ -11,7 +11,7 @@ use kprobed_rights::Limit;
 use tonic::Request;
 
 use kprobed_control::auth::{Caller, Rights, Share};
-use kprobed_control::error::{Error, Reason};
+use kprobed_control::error::Error;
 use kprobed_control::{Probe, Registry, permission};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{Permits, QueueLimits};
@@ -30,12 +30,6 @@ pub struct Access {
 pub(super) fn caller<T>(request: &Request<T>) -> Result<Caller, Error> {
     let caller = request.extensions().get::<Caller>().cloned();
     caller.ok_or_else(|| Error::internal("the request has no caller"))
-}
-
-/// The refusal of a place that is an address, of a client that may not see addresses.
-pub(super) fn address_not_allowed() -> Error {
-    Error::new(Reason::NOT_ALLOWED, "a probe point that is a number needs a role that may see addresses")
-        .fix("name the function, or ask for a rule with `addresses` in `reads`")
 }
 
 impl Access {

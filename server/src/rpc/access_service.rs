@@ -11,13 +11,12 @@ use kprobed_proto::v1::check_access_request::Object as Asked;
 use kprobed_rights::{Decision, Limit, METHODS, Method, Object, Principal, Question, Read, Reads};
 use tonic::{Request, Response, Status};
 
-use super::access::{self, Access, caller};
+use super::access::{Access, caller};
 use super::labels;
 use super::status;
 use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
-use kprobed_control::{Footprint, Sight};
-use kprobed_lang::definition::{Place, ProbeDefinition};
+use kprobed_control::{Footprint, Sight, permission};
 use kprobed_lang::model::{Labels, ProbeName};
 use kprobed_verdict::checker::{Checker, DefinitionText, Target, group_of};
 
@@ -63,14 +62,10 @@ impl AccessServer {
         definition: &str,
         labels: Labels,
     ) -> Result<About, Error> {
-        if !shows_addresses
-            && let Ok(ProbeDefinition { place: Place::Address { .. }, .. }) =
-                self.checker.parse_probe(definition)
-        {
-            // The function there would say where the kernel is.
-            return Err(access::address_not_allowed());
-        }
         let text = Arc::new(DefinitionText::new(definition));
+        if let Some(written) = self.checker.reading(&text).written() {
+            permission::on_place(shows_addresses, written)?;
+        }
         let outcome = self.checker.check_text(&text, &mut self.checker.recent_facts());
         let outcome = outcome.map_err(Error::from)?;
         let event = outcome.definition.event.as_ref();

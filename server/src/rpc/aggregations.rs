@@ -42,6 +42,9 @@ const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
 /// The shortest interval: each snapshot reads all of the kernel's tables.
 const MIN_INTERVAL: Duration = Duration::from_millis(100);
 
+/// The longest one: a moment that is later than a clock can show does not come.
+const MAX_INTERVAL: Duration = Duration::from_hours(24);
+
 impl AggregationServer {
     fn sight(&self, caller: &Caller) -> Addresses {
         Addresses { shown: self.access.rights.show_addresses(caller) }
@@ -81,6 +84,15 @@ fn duration(field: &'static str, given: Option<prost_types::Duration>) -> Result
             .map_err(|_negative| Error::bad_argument(field, "the duration must not be negative"))
     };
     given.map(read).transpose()
+}
+
+/// The time between two snapshots.
+fn interval(given: Option<prost_types::Duration>) -> Result<Duration, Error> {
+    let interval = duration("interval", given)?.unwrap_or(DEFAULT_INTERVAL);
+    if (MIN_INTERVAL..=MAX_INTERVAL).contains(&interval) {
+        return Ok(interval);
+    }
+    Err(Error::bad_argument("interval", "`interval` must be between 100 ms and 24 h"))
 }
 
 /// Deletes the aggregation of a stream when the stream ends, for whatever reason.
@@ -208,10 +220,7 @@ impl AggregationService for AggregationServer {
             let sight = self.sight(&caller);
             let kept = request.extensions().get::<KeptBytes>().cloned();
             let request = request.into_inner();
-            let interval = duration("interval", request.interval)?.unwrap_or(DEFAULT_INTERVAL);
-            if interval < MIN_INTERVAL {
-                return Err(Error::bad_argument("interval", "`interval` must be 100 ms or more"));
-            }
+            let interval = interval(request.interval)?;
             let (which, bound) = match request.source {
                 Some(Source::Name(name)) => (self.control.aggregation(&caller, name).await?, None),
                 Some(Source::Spec(spec)) => {
@@ -268,5 +277,21 @@ impl AggregationService for AggregationServer {
             Ok(Response::new(Box::pin(stream) as Self::StreamAggregationStream))
         })
         .await
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_interval_has_two_bounds() {
+        let asked = |seconds, nanos| interval(Some(prost_types::Duration { seconds, nanos }));
+        assert_eq!(interval(None).unwrap(), DEFAULT_INTERVAL);
+        assert_eq!(asked(0, 100_000_000).unwrap(), MIN_INTERVAL);
+        assert_eq!(asked(86_400, 0).unwrap(), MAX_INTERVAL);
+        for (seconds, nanos) in [(0, 99_999_999), (86_400, 1), (i64::MAX, 0), (-1, 0)] {
+            assert_eq!(asked(seconds, nanos).unwrap_err().field.as_deref(), Some("interval"));
+        }
     }
 }

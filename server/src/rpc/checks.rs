@@ -11,12 +11,13 @@ use std::sync::Arc;
 
 use futures_util::{Stream, TryStreamExt as _, stream};
 use kprobed_proto::v1;
+use kprobed_rights::Principal;
 use prost::Message as _;
 use tonic::{Status, Streaming};
 
 use super::status;
 use super::verdict::{Viewer, answer};
-use crate::auth::Pace;
+use kprobed_control::auth::Rights;
 use kprobed_control::error::Error;
 use kprobed_lang::definition::{CutDefinition, Cutter};
 use kprobed_verdict::checker::{Checker, DefinitionText};
@@ -35,7 +36,8 @@ const MESSAGE_BYTES: usize = 256 << 10;
 /// A stream of checks under way.
 struct Checks {
     checker: Arc<Checker>,
-    pace: Option<Pace>,
+    rights: Arc<Rights>,
+    principal: Arc<Principal>,
     requests: Streaming<v1::CheckProbesRequest>,
     viewer: Viewer,
     /// As requested in the first message.
@@ -45,17 +47,17 @@ struct Checks {
     ended: bool,
 }
 
-/// Answers a stream of checks, as fast as the roles of its caller allow. Without a pace: as fast as it
-/// can.
+/// Answers a stream of checks, as fast as the roles of its principal allow.
 pub(super) fn stream(
     checker: Arc<Checker>,
-    pace: Option<Pace>,
+    (rights, principal): (Arc<Rights>, Arc<Principal>),
     requests: Streaming<v1::CheckProbesRequest>,
     viewer: Viewer,
 ) -> CheckStream {
     let checks = Checks {
         checker,
-        pace,
+        rights,
+        principal,
         requests,
         viewer,
         detail: None,
@@ -80,9 +82,7 @@ impl Checks {
         let (checked, cutter) = judged.map_err(status::of)?;
         self.cutter = cutter;
         // A stream is slowed down, where a call would be refused.
-        if let Some(pace) = &self.pace {
-            tokio::time::sleep(pace.after(checked.len() as u64)).await;
-        }
+        tokio::time::sleep(self.rights.pace(&self.principal, checked.len() as u64)).await;
         if checked.is_empty() && !self.ended {
             self.read().await?;
         }

@@ -195,7 +195,7 @@ impl HostService for HostServer {
                 self.declarations
                     .check(|problem| sight.shows_declaration(&self.doctor.registry, problem.probe.as_ref())),
             );
-            checks.extend(self.storage.checks().await);
+            checks.extend(self.storage.checks(sight.is_everything()).await);
             let now = SystemTime::now();
             checks.extend(export::check(&self.exporters.statuses(), now));
             checks.extend(self.labels.check());

@@ -8,11 +8,11 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::kernel_service_server::KernelService;
 use tonic::{Code, Request, Response, Status};
 
-use super::access::{self, caller};
+use super::access::caller;
 use super::{hidden, status};
 use kprobed_control::auth::Rights;
 use kprobed_control::error::{Error, Reason};
-use kprobed_control::{Probe, Registry, Sight};
+use kprobed_control::{Probe, Registry, Sight, permission};
 use kprobed_host::kernel::{KernelFacts, nearest_name};
 use kprobed_lang::definition::Place;
 use kprobed_lang::model::Glob;
@@ -59,9 +59,7 @@ impl KernelServer {
         }
         let letter = if request.kind() == v1::ProbeKind::Return { 'r' } else { 'p' };
         let definition = self.checker.parse_probe(&format!("{letter} {place}"))?;
-        if matches!(definition.place, Place::Address { .. }) && !shows_addresses {
-            return Err(access::address_not_allowed());
-        }
+        permission::on_place(shows_addresses, &definition)?;
         let facts = self.facts()?;
         match functions::meant(&definition.place, &facts) {
             Meant::One { function, start, offset } => {

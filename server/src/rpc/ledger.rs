@@ -12,7 +12,11 @@ use kprobed_control::{Ledger, ProbeLedger, RecordingProblem, Terms, Trouble};
 use kprobed_trace::history::HistoryCounts;
 use kprobed_trace::pipeline::{BufferCounts, Overflow, SubscriberCounts};
 
-/// `shows_host`: whether the destinations of exporters and the texts of their errors are in it.
+/// All that is said of an error, or of a damaged file, without the host: that there is one.
+const HIDDEN_ERROR: &str = "the history cannot be written; GetHost has the error";
+const HIDDEN_FILE: &str = "a file was damaged; GetHost has its name";
+
+/// `shows_host`: whether the destinations of exporters, names of files and the texts of errors are in it.
 pub(super) fn response(
     ledger: &Ledger,
     history: Option<&HistoryCounts>,
@@ -24,7 +28,7 @@ pub(super) fn response(
         buffers: ledger.buffers.iter().map(|counts| buffer(counts, ledger.buffer_bytes)).collect(),
         subscribers: ledger.subscribers.iter().map(subscriber).collect(),
         settled: ledger.settled,
-        spool: history.map(spool),
+        spool: history.map(|counts| spool(counts, shows_host)),
         problems: ledger.problems.iter().map(problem).collect(),
         exporters: exporters.iter().map(|status| exporter(status, shows_host)).collect(),
     }
@@ -57,8 +61,9 @@ fn probe(probe: &ProbeLedger) -> v1::ProbeLedger {
     }
 }
 
-fn spool(history: &HistoryCounts) -> v1::SpoolLedger {
+fn spool(history: &HistoryCounts, shows_host: bool) -> v1::SpoolLedger {
     let stats = &history.stats;
+    let of_host = |text: &String, hidden: &str| if shows_host { text.clone() } else { hidden.to_owned() };
     let oldest_ns = stats.oldest.map(|(_, wall_ns)| wall_ns);
     v1::SpoolLedger {
         read: history.read,
@@ -69,8 +74,8 @@ fn spool(history: &HistoryCounts) -> v1::SpoolLedger {
         expired: history.expired,
         bytes: stats.bytes,
         oldest_time: oldest_ns.map(|ns| messages::timestamp(UNIX_EPOCH + Duration::from_nanos(ns))),
-        last_error: stats.last_error.clone().unwrap_or_default(),
-        damaged: stats.damaged.clone(),
+        last_error: stats.last_error.as_ref().map(|text| of_host(text, HIDDEN_ERROR)).unwrap_or_default(),
+        damaged: stats.damaged.iter().map(|text| of_host(text, HIDDEN_FILE)).collect(),
     }
 }
 
@@ -382,6 +387,17 @@ mod tests {
         };
         assert_eq!(hidden, expected);
         assert_eq!(hidden.state(), v1::ExporterState::Failing);
+    }
+
+    #[test]
+    fn without_the_host_the_history_has_no_names_of_files() {
+        let [shown, hidden] = [true, false].map(|shows| spool(&history(), shows));
+        let expected = v1::SpoolLedger {
+            last_error: HIDDEN_ERROR.to_owned(),
+            damaged: vec![HIDDEN_FILE.to_owned()],
+            ..shown
+        };
+        assert_eq!(hidden, expected);
     }
 
     /// Every term says where it was measured.

@@ -18,14 +18,13 @@ use super::checks::{self, CheckStream};
 use super::events::Responses;
 use super::verdict::{Viewer, answer, checked_cost, hit_cost};
 use super::{changes, labels, messages, spec, status, watch};
-use crate::auth::Pace;
 use crate::health::Declarations;
 use crate::turns;
 use kprobed_control::ProbeStates;
 use kprobed_control::auth::{Caller, Rights};
 use kprobed_control::error::Error;
 use kprobed_control::store::{Fingerprint, KEPT_STATES, RequestKey, Store};
-use kprobed_control::{Applied, Changed, ControlHandle, Costs, Probe, Registry, Sight, Unit};
+use kprobed_control::{Applied, Changed, ControlHandle, Costs, Probe, Registry, Sight, Unit, permission};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Glob, ProbeName, ProbeUid};
 use kprobed_trace::wire::schema_message;
@@ -187,7 +186,9 @@ impl ProbeServer {
             let fields = self.states.host_event_fields(&self.checker, &event);
             response.schema = fields.map(|fields| schema_message(0, &event, ProbeUid(0), &fields, None));
         }
-        if request.explain {
+        let reading = self.checker.reading(&definition);
+        let is_allowed = |written| permission::on_place(viewer.addresses, written).is_ok();
+        if request.explain && reading.written().is_none_or(is_allowed) {
             // What cannot be read has no explanation; the verdict says why.
             let explanation = self.checker.explain(&definition).ok();
             response.explanation = explanation.map(|words| words.to_string()).unwrap_or_default();
@@ -356,10 +357,10 @@ impl ProbeService for ProbeServer {
         requests: Request<Streaming<v1::CheckProbesRequest>>,
     ) -> Result<Response<Self::CheckProbesStream>, Status> {
         status::answer(async move {
-            let viewer = self.viewer(access::caller(&requests)?);
-            let pace = requests.extensions().get::<Pace>().cloned();
+            let caller = access::caller(&requests)?;
+            let paced = (Arc::clone(&self.rights), Arc::clone(&caller.principal));
             let (checker, requests) = (Arc::clone(&self.checker), requests.into_inner());
-            Ok(Response::new(checks::stream(checker, pace, requests, viewer)))
+            Ok(Response::new(checks::stream(checker, paced, requests, self.viewer(caller))))
         })
         .await
     }

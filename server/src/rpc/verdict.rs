@@ -8,10 +8,10 @@ use kprobed_proto::v1;
 use nix::errno::Errno;
 
 use super::{hidden, meaning, spec};
-use kprobed_control::{CostTable, Registry, Sight, livepatch_warning};
+use kprobed_control::{CostTable, Registry, Sight, livepatch_warning, permission};
 use kprobed_host::kernel::RecentFacts;
 use kprobed_lang::definition::short::Expansion;
-use kprobed_lang::definition::{Code, Definition, Place, ProbeDefinition, ProbeKind, RefusedBy, Span};
+use kprobed_lang::definition::{Code, Definition, ProbeKind, RefusedBy, Span};
 use kprobed_lang::model::ProbeName;
 use kprobed_verdict::checker::{CheckError, CheckOutcome, Checker, DefinitionText};
 use kprobed_verdict::message::{self, Detail, finding};
@@ -54,11 +54,13 @@ fn verdict(
     facts: &mut RecentFacts<'_>,
     (detail, viewer): (Detail, &Viewer),
 ) -> Result<v1::CheckProbeResponse, CheckError> {
+    if let Some(written) = checker.reading(text).written()
+        && let Err(refused) = permission::on_place(viewer.addresses, written)
+    {
+        let texts = (refused.message.as_str(), refused.hint());
+        return Ok(against_rule((Errno::EPERM, "ADDRESS_NOT_ALLOWED"), written.place.span(), texts));
+    }
     match checker.check_text(text, facts) {
-        // The verdict would say where the kernel is.
-        Ok(outcome) if !viewer.addresses && matches!(outcome.definition.place, Place::Address { .. }) => {
-            Ok(address_not_allowed(&outcome.definition))
-        }
         Ok(outcome) => {
             let span = outcome.definition.span;
             let outcome = match name {
@@ -143,13 +145,6 @@ fn judged(
         }
     }
     response
-}
-
-/// The answer about a place that is an address, for a client that may not see addresses.
-fn address_not_allowed(definition: &ProbeDefinition) -> v1::CheckProbeResponse {
-    let message = "a probe point that is a number needs a role that may see addresses";
-    let hint = "name the function, or ask for a rule with `addresses` in `reads`";
-    against_rule((Errno::EPERM, "ADDRESS_NOT_ALLOWED"), definition.place.span(), (message, hint))
 }
 
 /// The answer about a definition of another probe than the one that is meant.

@@ -17,6 +17,17 @@ use kprobed_trace::wire::Projection;
 /// The shortest heartbeat: limits how often the daemon wakes up for a subscriber without events.
 const SHORTEST_HEARTBEAT: Duration = Duration::from_millis(10);
 
+/// Most globs of probes, and most names of fields. A stream compares them for as long as it lasts.
+const MOST_NAMES: usize = 1000;
+
+fn require_few(field: &'static str, names: &[String]) -> Result<(), Error> {
+    if names.len() > MOST_NAMES {
+        let message = format!("`{field}` has at most {MOST_NAMES} entries; {} are requested", names.len());
+        return Err(Error::bad_argument(field, message));
+    }
+    Ok(())
+}
+
 pub(super) fn of(
     selection: Option<v1::EventSelection>,
     fields: Vec<String>,
@@ -24,6 +35,8 @@ pub(super) fn of(
 ) -> Result<View, Error> {
     let selection = selection.unwrap_or_default();
     let delivery = delivery.unwrap_or_default();
+    require_few("selection.probes", &selection.probes)?;
+    require_few("fields", &fields)?;
     let defaults = QueueLimits::default();
     let order = match known(v1::EventOrder::try_from(delivery.order), "delivery.order")? {
         v1::EventOrder::Unspecified | v1::EventOrder::PerCpu => Order::PerCpu,
@@ -107,6 +120,17 @@ mod tests {
         };
         assert_eq!(refused.code, tonic::Code::InvalidArgument);
         assert_eq!(refused.fields[0].field, "delivery.heartbeat_ms");
+    }
+
+    #[test]
+    fn very_many_names_are_refused() {
+        let names = |count: usize| vec![String::new(); count];
+        let selecting = |count| v1::EventSelection { probes: names(count), ..Default::default() };
+        assert!(of(Some(selecting(MOST_NAMES)), names(MOST_NAMES), None).is_ok());
+        let refused = of(Some(selecting(MOST_NAMES + 1)), Vec::new(), None).unwrap_err();
+        assert_eq!(refused.field.as_deref(), Some("selection.probes"));
+        let refused = of(None, names(MOST_NAMES + 1), None).unwrap_err();
+        assert_eq!(refused.field.as_deref(), Some("fields"));
     }
 
     #[test]

@@ -140,6 +140,11 @@ mod tests {
         assert_eq!(told(&mut again).await, changes);
         let mut middle = stream(&registry, all(), asked(&changes[2].2)).unwrap();
         assert_eq!(events(&told(&mut middle).await), expected[3..]);
+        // From before the second one left the team: the report has it as it was then.
+        let mut earlier = stream(&registry, all(), asked(&changes[1].2)).unwrap();
+        let left = earlier.next().await.unwrap().unwrap();
+        assert_eq!((left.event(), left.probe.unwrap().labels["team"].as_str()), (Event::Deleted, "storage"));
+        assert_eq!(events(&told(&mut earlier).await), expected[3..]);
         let mut elsewhere = stream(&registry, all(), asked("0.0")).unwrap();
         assert_eq!(
             events(&told(&mut elsewhere).await),

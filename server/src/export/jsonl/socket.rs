@@ -39,15 +39,17 @@ enum Open {
 pub(super) struct Connection {
     peer: Peer,
     open: Option<Open>,
+    /// The pipe has a line without its end: it is the same pipe when it is opened again.
+    is_torn: bool,
 }
 
 impl Connection {
     pub(super) const fn unix(path: PathBuf) -> Self {
-        Self { peer: Peer::Unix(path), open: None }
+        Self { peer: Peer::Unix(path), open: None, is_torn: false }
     }
 
     pub(super) const fn pipe(path: PathBuf) -> Self {
-        Self { peer: Peer::Pipe(path), open: None }
+        Self { peer: Peer::Pipe(path), open: None, is_torn: false }
     }
 
     pub(super) async fn open(&mut self) -> Result<(), SinkError> {
@@ -77,7 +79,14 @@ impl Connection {
                 Err(io::Error::other("the receiver has closed the connection"))
             }
             Some(Open::Stream(stream)) => stream.write_all(lines).await.map(|()| Sent::default()),
-            Some(Open::Pipe(pipe)) => pipe.write_all(lines).await.map(|()| Sent::default()),
+            Some(Open::Pipe(pipe)) => {
+                let written = write_to_pipe(pipe, lines, &mut self.is_torn).await;
+                if written.as_ref().is_err_and(|error| error.kind() == ErrorKind::BrokenPipe) {
+                    // The next reader has nothing of it.
+                    self.is_torn = false;
+                }
+                written.map(|()| Sent::default())
+            }
             Some(Open::Datagrams(socket)) => send_each(socket, lines).await,
             None => Err(ErrorKind::NotConnected.into()),
         };
@@ -108,6 +117,24 @@ fn is_closed(stream: &UnixStream) -> bool {
     }
 }
 
+/// Writes lines, after the end of one that a write which was cancelled has left without.
+async fn write_to_pipe(pipe: &mut pipe::Sender, lines: &[u8], is_torn: &mut bool) -> io::Result<()> {
+    if *is_torn {
+        pipe.write_all(b"\n").await?;
+        *is_torn = false;
+    }
+    let mut left = lines;
+    while !left.is_empty() {
+        // One that is cancelled has written nothing.
+        let count = pipe.write(left).await?;
+        let (written, rest) = left.split_at(count);
+        let Some(last) = written.last() else { return Err(ErrorKind::WriteZero.into()) };
+        *is_torn = *last != b'\n';
+        left = rest;
+    }
+    Ok(())
+}
+
 /// Sends each line alone. An event that is too large stays so, and is dropped: to try it again would keep all others
 /// back.
 async fn send_each(socket: &UnixDatagram, lines: &[u8]) -> io::Result<Sent> {
@@ -127,7 +154,36 @@ async fn send_each(socket: &UnixDatagram, lines: &[u8]) -> io::Result<Sent> {
 
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
+    use nix::sys::stat::Mode;
+    use tokio::io::AsyncReadExt as _;
+
     use super::*;
+
+    /// A reader that is too slow for one chunk reads the next one whole.
+    #[tokio::test]
+    async fn a_torn_line_ends_before_the_next_one() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("pipe");
+        nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
+        let mut reader = pipe::OpenOptions::new().open_receiver(&path).unwrap();
+        let mut connection = Connection::pipe(path);
+        connection.open().await.unwrap();
+        // More than a pipe holds.
+        let long = [&vec![b'x'; 4 << 20][..], b"\n"].concat();
+        let cancelled = tokio::time::timeout(Duration::from_millis(50), connection.write(&long)).await;
+        assert!(cancelled.is_err());
+        connection.open().await.unwrap();
+        let write = async move {
+            connection.write(b"a\n").await.unwrap();
+            connection.write(b"b\n").await.unwrap();
+        };
+        let mut all = Vec::new();
+        let ((), read) = tokio::join!(write, reader.read_to_end(&mut all));
+        read.unwrap();
+        assert!(all.len() < long.len() && all.ends_with(b"x\na\nb\n"), "{} bytes", all.len());
+    }
 
     #[tokio::test]
     async fn a_line_that_is_too_large_keeps_no_other_back() {

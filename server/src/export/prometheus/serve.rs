@@ -36,6 +36,9 @@ const PATIENCE: Duration = Duration::from_secs(10);
 /// What a scrape may take: the default of `scrape_timeout` in Prometheus.
 const SCRAPE: Duration = Duration::from_secs(10);
 
+/// What a connection may take: a handshake is not in it, and reading the answer is.
+const CONNECTION: Duration = PATIENCE.saturating_add(SCRAPE).saturating_add(PATIENCE);
+
 /// Content type of the answer (OpenMetrics 1.0).
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
 
@@ -150,17 +153,32 @@ async fn over_tls(socket: TcpStream, tls: TlsAcceptor, scrape: Arc<Scrape>) {
 }
 
 async fn serve(socket: impl AsyncRead + AsyncWrite + Unpin, scrape: Arc<Scrape>) {
-    let service = service_fn(move |request| {
+    let answer = move |request: Request<Incoming>| {
         let scrape = Arc::clone(&scrape);
-        async move { Ok::<_, Infallible>(scrape.answer(&request).await) }
+        async move { scrape.answer(&request).await }
+    };
+    answer_one(socket, answer).await;
+}
+
+/// Answers one request. There are few connections: one that is kept, or whose answer is not read, would keep others
+/// out.
+async fn answer_one<F: Future<Output = Answer>>(
+    socket: impl AsyncRead + AsyncWrite + Unpin,
+    answer: impl Fn(Request<Incoming>) -> F,
+) {
+    let service = service_fn(move |request| {
+        let answer = answer(request);
+        async move { Ok::<_, Infallible>(answer.await) }
     });
     let served = http1::Builder::new()
         .timer(TokioTimer::new())
         .header_read_timeout(PATIENCE)
-        .serve_connection(TokioIo::new(socket), service)
-        .await;
-    if let Err(error) = served {
-        tracing::debug!(%error, "the connection of a scraper ended");
+        .keep_alive(false)
+        .serve_connection(TokioIo::new(socket), service);
+    match tokio::time::timeout(CONNECTION, served).await {
+        Ok(Ok(())) => {}
+        Ok(Err(error)) => tracing::debug!(%error, "the connection of a scraper ended"),
+        Err(_elapsed) => tracing::debug!("a scraper took too long to read its answer"),
     }
 }
 
@@ -200,4 +218,36 @@ fn plain(status: StatusCode, text: String) -> Answer {
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     answer
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+    use super::*;
+
+    const REQUEST: &[u8] = b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n";
+
+    async fn large(_request: Request<Incoming>) -> Answer {
+        plain(StatusCode::OK, "x".repeat(1 << 20))
+    }
+
+    #[tokio::test(start_paused = true)]
+    async fn an_answer_that_is_not_read_is_given_up() {
+        let (mut client, server) = duplex(1 << 10);
+        client.write_all(REQUEST).await.unwrap();
+        tokio::time::timeout(2 * CONNECTION, answer_one(server, large)).await.unwrap();
+    }
+
+    #[tokio::test]
+    async fn a_connection_is_for_one_scrape() {
+        let (mut client, server) = duplex(4 << 20);
+        client.write_all(&REQUEST.repeat(2)).await.unwrap();
+        answer_one(server, large).await;
+        let mut read = Vec::new();
+        client.read_to_end(&mut read).await.unwrap();
+        let text = String::from_utf8(read).unwrap();
+        assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 1);
+        assert!(text.ends_with('x'), "all of the answer");
+    }
 }

@@ -51,8 +51,8 @@ fn here() -> HostIdentity {
 pub(crate) struct Run {
     pub(crate) hub: Arc<Hub>,
     pub(crate) log: Log,
-    store: Store,
-    tasks: Tasks,
+    pub(crate) store: Store,
+    pub(crate) tasks: Tasks,
     pub(crate) host: HostIdentity,
     pub(crate) labels: Arc<LabelsFile>,
 }
@@ -322,6 +322,31 @@ async fn a_side_that_fails_or_hangs_gets_everything_later() {
     run.drained(&exporters).await;
     assert_eq!(*again.got.lock().unwrap(), (0..5).collect::<Vec<_>>());
     run.stop().await;
+}
+
+/// A new exporter begins when it is started, not when its receiver takes something for the first time.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_comes_before_the_first_acknowledgement_is_sent() {
+    for is_restarted in [false, true] {
+        let directory = tempfile::tempdir().unwrap();
+        let mut run = Run::start(directory.path()).await;
+        let sink = Fake::default();
+        sink.fails.store(true, Ordering::Relaxed);
+        let mut exporters = run.export_to(sink.clone(), Selection::default());
+        failing(&exporters).await;
+        publish(&run.hub, &source("a", 1), 0, 100, 1000);
+        assert_eq!(exporters.statuses().remove(0).queued, Some(100));
+        if is_restarted {
+            run.stop().await;
+            run = Run::start(directory.path()).await;
+            exporters = run.export_to(sink.clone(), Selection::default());
+        }
+        sink.fails.store(false, Ordering::Relaxed);
+        let status = run.drained(&exporters).await;
+        assert_eq!(status.account.terms, Terms { acknowledged: 100, ..Terms::default() });
+        assert_eq!(*sink.got.lock().unwrap(), (0..100).collect::<Vec<_>>());
+        run.stop().await;
+    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -10,7 +10,7 @@ use kprobed_event::{LossCause, StreamItem};
 use nix::sys::signal::Signal;
 
 use kprobed_client::merge::{HostState, MergeOptions, MergedItem, MergedStream};
-use kprobed_client::nats::{NatsOptions, NatsRequest, NatsSource, NatsStart};
+use kprobed_client::nats::{NatsOptions, NatsRequest, NatsSource, NatsStart, ProbePredicate};
 
 pub(crate) use server::Server;
 
@@ -238,7 +238,7 @@ async fn what_cannot_be_used_says_why() {
 /// Everything that a client has of a host that was published until now: events by probe and time,
 /// and lost events.
 async fn of_client(source: &NatsSource, host: &str, request: NatsRequest) -> (Vec<(String, u64)>, u64) {
-    let request = request.start(NatsStart::Oldest).until_now();
+    let request = NatsRequest { start: NatsStart::Oldest, until_now: true, ..request };
     let mut stream = source.open(host, request).await.unwrap();
     let (mut events, mut lost) = (Vec::new(), 0);
     while let Some(item) = stream.next().await.unwrap() {
@@ -297,12 +297,13 @@ async fn a_client_reads_what_the_log_has_and_merges_hosts() {
     let both = ["kprobes/a", "kprobes/b"];
     assert_eq!(of_client(&source, "web1.example.org", all.clone()).await, (expected(0, &both), 0));
     assert_eq!(of_client(&source, "db1", all.clone()).await, (expected(500, &both), 0));
-    let only_b = NatsRequest::default().probes(|probe| probe == "kprobes/b");
+    let only_b = ProbePredicate::new(|probe| probe == "kprobes/b");
+    let only_b = NatsRequest { probes: Some(only_b), ..NatsRequest::default() };
     assert_eq!(of_client(&source, "db1", only_b).await, (expected(500, &["kprobes/b"]), 0));
     assert_eq!(of_client(&source, "none", all).await, (Vec::new(), 0));
 
     // Both in one order of time. The server is killed and comes back while it is read.
-    let request = NatsRequest::default().start(NatsStart::Oldest);
+    let request = NatsRequest { start: NatsStart::Oldest, ..NatsRequest::default() };
     let options = MergeOptions { max_wait: Duration::from_mins(5), ..MergeOptions::default() };
     let mut merged = MergedStream::from_nats(&source, hosts, &request, options);
     let mut expected: Vec<(&str, u64)> = Vec::new();
@@ -449,7 +450,8 @@ async fn a_host_that_nothing_happens_to_stores_nothing_and_holds_up_no_other() {
     let options = MergeOptions { max_wait: Duration::from_mins(5), ..MergeOptions::default() };
     let hosts = source.hosts().await.unwrap();
     assert_eq!(hosts, ["busy", "idle"]);
-    for request in [NatsRequest::default(), NatsRequest::default().start(NatsStart::Oldest)] {
+    let oldest = NatsRequest { start: NatsStart::Oldest, ..NatsRequest::default() };
+    for request in [NatsRequest::default(), oldest] {
         let mut merged = MergedStream::from_nats(&source, hosts.clone(), &request, options);
         let mut live = 0;
         let mut beat = tokio::time::interval(Duration::from_millis(50));
@@ -468,7 +470,7 @@ async fn a_host_that_nothing_happens_to_stores_nothing_and_holds_up_no_other() {
                     _ = beat.tick() => {
                         now_ns += 1000;
                         // Not before both are read: from now on, nothing earlier counts.
-                        if live == 2 || request.ends() {
+                        if live == 2 || request.until_now {
                             publish(&runs[0].0.hub, &a, 0, 1, now_ns);
                         }
                         for (run, ..) in &runs {

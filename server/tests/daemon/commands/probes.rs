@@ -399,7 +399,7 @@ async fn enable_disable_and_update() {
     -- stderr
     ");
     assert_snapshot!(host.run(&["update", "open", "--renew"]), @"
-    exit: 2
+    exit: 1
     -- stdout
     -- stderr
     error: `kprobes/open` has no lease: it stays until it is deleted

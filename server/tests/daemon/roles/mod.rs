@@ -207,6 +207,12 @@ fn told(method: &str) -> Told {
             ];
             let changes = changes.map(|change| v1::ProbeChange { change: Some(change) }).into();
             v1::ApplyProbesRequest { changes, all_or_nothing: false }.encode_to_vec()
+        }))
+        // Alone, it has a plan: what else is recorded moves to another instance.
+        .and(one(&|object| {
+            let change = Some(Change::Delete(delete(object.name())));
+            let changes = vec![v1::ProbeChange { change }];
+            v1::ApplyProbesRequest { changes, all_or_nothing: true }.encode_to_vec()
         })),
         "AdoptProbe" => Told::Here(one(&|object| {
             v1::AdoptProbeRequest { name: object.name(), validate_only: true, ..Default::default() }
@@ -318,7 +324,8 @@ fn tells(asked: &str, text: &str, object: Object) -> bool {
     } else {
         text
     };
-    let of_its_event = ["kprobed has a probe", "did not define", "NOTHING_TO_CHECK"];
+    let of_its_event =
+        ["kprobed has a probe", "did not define", "another program has defined", "NOTHING_TO_CHECK"];
     // An access is asked about: where it lies, and what it reads.
     let of_its_place = [FUNCTION, OTHER, "registers"];
     text.contains(object.mark())
@@ -387,7 +394,9 @@ async fn no_answer_tells_of_what_a_role_hides() {
                 "CheckAccess",
                 "CheckProbe",
                 "CheckProbes",
+                "CreateAggregation",
                 "CreateProbe",
+                "DeleteProbe",
                 "DisassembleFunction",
                 "GetHost",
                 "GetLedger",
@@ -396,6 +405,7 @@ async fn no_answer_tells_of_what_a_role_hides() {
                 "ListHits",
                 "ListProbes",
                 "ReconcileProbes",
+                "StreamAggregation",
                 "StreamEvents",
                 "UpdateProbe",
                 "WatchProbes",
