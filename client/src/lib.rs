@@ -60,7 +60,7 @@ pub use error::{ConnectError, Error, FieldViolation, RpcError};
 pub use hold::Hold;
 pub use pages::HitRates;
 pub use target::{DEFAULT_SOCKET, Target, TargetError};
-pub use watch::ProbeWatch;
+pub use watch::{ProbeWatch, WatchItem};
 
 /// The messages of the API, as generated from its protos.
 pub use kprobed_proto::v1 as api;

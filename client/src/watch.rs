@@ -5,6 +5,7 @@
 
 use std::time::Duration;
 
+use tokio::time::Instant;
 use tonic::Streaming;
 
 use crate::api::{WatchEvent, WatchProbesRequest, WatchProbesResponse};
@@ -14,6 +15,26 @@ use crate::error::Error;
 /// Time between two attempts to connect again.
 const RETRY: Duration = Duration::from_secs(1);
 
+/// One item of a watch.
+#[derive(Debug)]
+pub enum WatchItem {
+    /// A message of the daemon.
+    Message(Box<WatchProbesResponse>),
+    /// The connection was lost: what happens until the next message is not known. The watch tries again by itself.
+    /// `None`: the daemon ended the stream in order, as it does when it stops.
+    Interrupted(Option<Error>),
+}
+
+impl WatchItem {
+    /// The message, if it is one.
+    pub fn message(self) -> Option<WatchProbesResponse> {
+        match self {
+            Self::Message(message) => Some(*message),
+            Self::Interrupted(_) => None,
+        }
+    }
+}
+
 /// Endless stream of changes of probes.
 #[derive(Debug)]
 pub struct ProbeWatch {
@@ -21,10 +42,14 @@ pub struct ProbeWatch {
     /// With the resume token after the last message.
     request: WatchProbesRequest,
     inner: Option<Streaming<WatchProbesResponse>>,
+    /// When the watch connects again, if it has no connection.
+    retry_at: Instant,
+    /// The interruption was reported, and no message came after it.
+    is_lost: bool,
 }
 
 impl ProbeWatch {
-    /// The next message. If the connection is lost, the watch reconnects and continues after the
+    /// The next item. If the connection is lost, the watch says so once, reconnects and continues after the
     /// last message or, if the daemon cannot, with [`WatchEvent::Restarted`].
     ///
     /// # Errors
@@ -32,19 +57,21 @@ impl ProbeWatch {
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    pub async fn next(&mut self) -> Result<WatchProbesResponse, Error> {
+    pub async fn next(&mut self) -> Result<WatchItem, Error> {
         loop {
-            let read = match &mut self.inner {
-                Some(inner) => inner.message().await.map_err(Error::from),
-                None => match self.client.begin_watch(self.request.clone()).await {
+            let read = if let Some(inner) = &mut self.inner {
+                inner.message().await.map_err(Error::from)
+            } else {
+                tokio::time::sleep_until(self.retry_at).await;
+                match self.client.begin_watch(self.request.clone()).await {
                     Ok(inner) => {
                         self.inner = Some(inner);
                         continue;
                     }
                     Err(error) => Err(error),
-                },
+                }
             };
-            match read {
+            let error = match read {
                 Ok(Some(message)) => {
                     if !message.resume_token.is_empty() {
                         self.request.resume_token.clone_from(&message.resume_token);
@@ -52,14 +79,18 @@ impl ProbeWatch {
                         // Before all probes were read once, the watch cannot resume.
                         self.request.resume_token.clear();
                     }
-                    return Ok(message);
+                    self.is_lost = false;
+                    return Ok(WatchItem::Message(Box::new(message)));
                 }
-                Ok(None) => {}
-                Err(error) if error.is_transient() => {}
+                Ok(None) => None,
+                Err(error) if error.is_transient() => Some(error),
                 Err(error) => return Err(error),
-            }
+            };
             self.inner = None;
-            tokio::time::sleep(RETRY).await;
+            self.retry_at = Instant::now() + RETRY;
+            if !std::mem::replace(&mut self.is_lost, true) {
+                return Ok(WatchItem::Interrupted(error));
+            }
         }
     }
 
@@ -76,6 +107,6 @@ impl Client {
     /// A request that the daemon refuses, or a daemon that cannot be reached.
     pub async fn watch_probes(&self, request: WatchProbesRequest) -> Result<ProbeWatch, Error> {
         let inner = Some(self.begin_watch(request.clone()).await?);
-        Ok(ProbeWatch { client: self.clone(), request, inner })
+        Ok(ProbeWatch { client: self.clone(), request, inner, retry_at: Instant::now(), is_lost: false })
     }
 }

@@ -237,12 +237,26 @@ impl Command {
         match self {
             Self::Version(arguments) if arguments.client => Reach::Own,
             Self::Check(arguments) if arguments.is_offline() => Reach::Own,
-            Self::Audit(arguments) if arguments.is_endless() => Reach::One,
-            Self::List(arguments) if arguments.is_endless() => Reach::One,
-            Self::Get(arguments) if arguments.is_endless() => Reach::One,
+            Self::Lines(arguments) if arguments.makes_index() => Reach::Own,
+            _ if self.is_endless() => Reach::One,
             Self::Doctor(arguments) if arguments.repair => Reach::Change,
             Self::Hits(arguments) if arguments.may_define() => Reach::Change,
             _ => self.usual_reach(),
+        }
+    }
+
+    /// Whether it writes down the options of the connection.
+    pub(crate) fn keeps_options(&self) -> bool {
+        matches!(self, Self::Config(arguments) if arguments.sets_context())
+    }
+
+    /// Whether its output ends only when it is interrupted.
+    pub(crate) fn is_endless(&self) -> bool {
+        match self {
+            Self::Audit(arguments) => arguments.is_endless(),
+            Self::List(arguments) => arguments.is_endless(),
+            Self::Get(arguments) => arguments.is_endless(),
+            _ => false,
         }
     }
 

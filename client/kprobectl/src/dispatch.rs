@@ -83,6 +83,7 @@ async fn on_one(cli: Cli, output: &mut Output) -> Result<Exit, Failure> {
         return cli.command.run(&cli.global, output).await;
     }
     let mut command = cli.command;
+    let is_endless = command.is_endless();
     let left = (command.reach() == Reach::Change && !command.is_dry_run())
         .then_some("the daemon may have carried out the request: `kprobectl list` shows the probes");
     let work = async {
@@ -91,7 +92,10 @@ async fn on_one(cli: Cli, output: &mut Output) -> Result<Exit, Failure> {
     };
     tokio::select! {
         result = work => result,
-        _ = tokio::signal::ctrl_c() => Err(Failure::interrupted(left)),
+        _ = tokio::signal::ctrl_c() => {
+            // What has no other end ends so.
+            if is_endless { Ok(Exit::Success) } else { Err(Failure::interrupted(left)) }
+        }
     }
 }
 

@@ -8,7 +8,8 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use clap::{Args, ValueEnum};
+use clap::parser::ValueSource;
+use clap::{ArgMatches, Args, ValueEnum};
 use kprobed_client::fleet::Host;
 use kprobed_client::{Client, Target, TargetError};
 use kprobed_lang::model::{LabelError, LabelSelector};
@@ -99,6 +100,18 @@ pub(crate) struct Global {
     /// An open connection to use.
     #[arg(skip)]
     pub(crate) client: Option<Client>,
+}
+
+impl Global {
+    /// Leaves out what the environment says of the connection, for a command that writes down its options.
+    pub(crate) fn leave_out_environment(&mut self, matches: &ArgMatches) {
+        let is_of_environment = |name: &str| matches.value_source(name) == Some(ValueSource::EnvVariable);
+        self.server.take_if(|_| is_of_environment("server"));
+        self.domain.take_if(|_| is_of_environment("domain"));
+        for (name, file) in [("ca", &mut self.ca), ("cert", &mut self.cert), ("key", &mut self.key)] {
+            file.take_if(|_| is_of_environment(name));
+        }
+    }
 }
 
 /// A form of output.

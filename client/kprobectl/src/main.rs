@@ -31,7 +31,10 @@ fn main() -> ExitCode {
         return ExitCode::SUCCESS;
     }
     let matches = help::grammar().try_get_matches().unwrap_or_else(|error| help::explained(error).exit());
-    let cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    let mut cli = Cli::from_arg_matches(&matches).unwrap_or_else(|error| error.exit());
+    if cli.command.keeps_options() {
+        cli.global.leave_out_environment(&matches);
+    }
     let mut output = Output::new(&cli.global);
     match start(cli, &mut output) {
         Ok(exit) => exit.into(),

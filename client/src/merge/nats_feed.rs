@@ -27,7 +27,7 @@ impl MergedStream {
         options: MergeOptions,
     ) -> Self {
         let gate = Arc::new(Semaphore::new(options.parallel.get().min(Semaphore::MAX_PERMITS)));
-        Self::over(hosts, request.ends(), &options, |(index, host), permits, signals| {
+        Self::over(hosts, request.until_now, &options, |(index, host), permits, signals| {
             let (source, host, request) = (source.clone(), host.to_owned(), request.clone());
             let gate = Arc::clone(&gate);
             Some(Feed { index, host, source, request, options, gate, permits, signals }.run())

@@ -30,4 +30,4 @@ mod source;
 mod stream;
 
 pub use source::{NatsCredentials, NatsError, NatsOptions, NatsSource};
-pub use stream::{NatsRequest, NatsStart, NatsStream};
+pub use stream::{NatsRequest, NatsStart, NatsStream, ProbePredicate};

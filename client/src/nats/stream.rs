@@ -31,22 +31,35 @@ pub enum NatsStart {
     Since(SystemTime),
 }
 
-/// Options that select events.
+/// Which events of a host are read.
 #[derive(Clone, Debug, Default)]
 pub struct NatsRequest {
-    start: NatsStart,
-    until_now: bool,
-    wanted: Option<ProbePredicate>,
-    filter: Option<EventFilter>,
-    sample_one_in: u64,
-    fields: Projection,
+    /// Where to begin.
+    pub start: NatsStart,
+    /// End when everything was read that had been published at the time of the call.
+    pub until_now: bool,
+    /// Only events of these probes. `None`: of all.
+    pub probes: Option<ProbePredicate>,
+    /// Only events that this filter selects. `None`: all.
+    pub filter: Option<EventFilter>,
+    /// Only every so many-th event of each host that passes everything else. 0 and 1: all.
+    pub sample_one_in: u64,
+    /// Only these fields of events.
+    pub fields: Projection,
 }
 
 type WantsProbe = dyn Fn(&str) -> bool + Send + Sync;
 
 /// Whether a probe is wanted.
 #[derive(Clone)]
-struct ProbePredicate(Arc<WantsProbe>);
+pub struct ProbePredicate(Arc<WantsProbe>);
+
+impl ProbePredicate {
+    /// Of the name of the probe, `GROUP/EVENT`.
+    pub fn new(wanted: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
+        Self(Arc::new(wanted))
+    }
+}
 
 impl fmt::Debug for ProbePredicate {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -55,55 +68,8 @@ impl fmt::Debug for ProbePredicate {
 }
 
 impl NatsRequest {
-    /// Where to begin.
-    #[must_use]
-    pub fn start(mut self, start: NatsStart) -> Self {
-        self.start = start;
-        self
-    }
-
-    /// Ends when everything was read that had been published at the time of the call.
-    #[must_use]
-    pub fn until_now(mut self) -> Self {
-        self.until_now = true;
-        self
-    }
-
-    /// Only events of probes whose names (`GROUP/EVENT`) this holds for.
-    #[must_use]
-    pub fn probes(mut self, wanted: impl Fn(&str) -> bool + Send + Sync + 'static) -> Self {
-        self.wanted = Some(ProbePredicate(Arc::new(wanted)));
-        self
-    }
-
-    /// Only events that this filter selects.
-    #[must_use]
-    pub fn filter(mut self, filter: EventFilter) -> Self {
-        self.filter = Some(filter);
-        self
-    }
-
-    /// Only every `events`-th event of each host that passes everything else. 0 and 1: all.
-    #[must_use]
-    pub fn sample_one_in(mut self, events: u64) -> Self {
-        self.sample_one_in = events;
-        self
-    }
-
-    /// Only these fields of events.
-    #[must_use]
-    pub fn fields(mut self, fields: Projection) -> Self {
-        self.fields = fields;
-        self
-    }
-
-    /// Whether the stream has an end.
-    pub fn ends(&self) -> bool {
-        self.until_now
-    }
-
     fn wants(&self, probe: &str) -> bool {
-        self.wanted.as_ref().is_none_or(|wanted| (wanted.0)(probe))
+        self.probes.as_ref().is_none_or(|wanted| (wanted.0)(probe))
     }
 
     /// What is wanted of events. None: nothing.

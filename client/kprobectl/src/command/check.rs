@@ -1,7 +1,7 @@
 //! `kprobectl check`: the verdict of a kernel on definitions.
 
 use clap::{ArgGroup, Args};
-use kprobed_client::api::{CheckedDefinition, Verdict};
+use kprobed_client::api::{CheckProbeResponse, CheckedDefinition, Verdict};
 use kprobed_client::{CheckStream, Client};
 use kprobed_lang::definition::Call;
 use kprobed_lines::Definition;
@@ -140,7 +140,16 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         return several(&client, &arguments, answer.lines, output).await;
     }
     output.check(&definition, &answer)?;
-    Ok(if answer.verdict() == Verdict::Accepted { Exit::Success } else { Exit::Refused })
+    Ok(exit_of(Some(&answer)))
+}
+
+/// The exit code of a verdict.
+fn exit_of(check: Option<&CheckProbeResponse>) -> Exit {
+    if check.is_some_and(|check| check.verdict() == Verdict::Accepted) {
+        Exit::Success
+    } else {
+        Exit::Refused
+    }
 }
 
 /// The verdicts on the lines for which a definition stands.
@@ -170,25 +179,27 @@ async fn run_file(global: &Global, file: &DefinitionFile, output: &mut Output) -
 }
 
 /// Prints verdicts as they come. The worst exit code wins. With a daemon and debug information, definitions by
-/// source are checked as the lines that they are.
+/// source and short forms are checked as the lines that they are.
 async fn verdicts(
     mut checks: CheckStream,
-    by_source: Option<(&Client, &Lines)>,
+    expand: Option<(&Client, &Lines)>,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let mut exit = Exit::Success;
     let in_stream = |error| Failure::from(error).in_stream();
     while let Some(checked) = checks.next().await.map_err(in_stream)? {
-        if let Some((client, lines)) = by_source
-            && Definition::by_source(&checked.definition).is_some()
-        {
-            exit = exit.max(check_by_source(client, lines, &checked, output).await?);
-            continue;
-        }
-        output.check_in_file(&checked)?;
-        if checked.check.is_none_or(|check| check.verdict() != Verdict::Accepted) {
-            exit = Exit::Refused;
-        }
+        exit = exit.max(match (expand, &checked.check) {
+            (Some((client, lines)), _) if Definition::by_source(&checked.definition).is_some() => {
+                check_by_source(client, lines, &checked, output).await?
+            }
+            (Some((client, _)), Some(check)) if check.lines.len() > 1 => {
+                check_lines(client, check, &checked, output).await?
+            }
+            (_, check) => {
+                output.check_in_file(&checked)?;
+                exit_of(check.as_ref())
+            }
+        });
         // Print verdicts before waiting for the next one.
         if checks.ready() == 0 {
             output.flush()?;
@@ -216,10 +227,28 @@ async fn check_by_source(
     let mut exit = Exit::Success;
     for definition in lines {
         let check = client.check_probe(&definition).await?;
-        if check.verdict() != Verdict::Accepted {
-            exit = Exit::Refused;
-        }
+        exit = exit.max(exit_of(Some(&check)));
         output.check_in_file(&CheckedDefinition { definition, check: Some(check), ..*checked })?;
+    }
+    Ok(exit)
+}
+
+/// Checks the lines of a short form, such as `vfs_*`, which have the number of its line in the file.
+async fn check_lines(
+    client: &Client,
+    check: &CheckProbeResponse,
+    checked: &CheckedDefinition,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    for remark in remarks(&checked.definition, check) {
+        output.remark(&remark);
+    }
+    let text = check.lines.join("\n").into_bytes();
+    let mut checks = client.check_probes(tokio_stream::once(text), output.is_keeping()).await?;
+    let mut exit = Exit::Success;
+    while let Some(CheckedDefinition { definition, check, .. }) = checks.next().await? {
+        exit = exit.max(exit_of(check.as_ref()));
+        output.check_in_file(&CheckedDefinition { definition, check, ..*checked })?;
     }
     Ok(exit)
 }

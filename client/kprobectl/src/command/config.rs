@@ -60,6 +60,11 @@ impl Arguments {
     pub(crate) fn prints_list(&self) -> bool {
         matches!(self.action, Action::GetContexts | Action::GetHosts)
     }
+
+    /// Whether it writes a context.
+    pub(crate) fn sets_context(&self) -> bool {
+        matches!(self.action, Action::SetContext(_))
+    }
 }
 
 #[derive(Clone, Debug, Subcommand)]
@@ -74,7 +79,7 @@ enum Action {
     /// Print the name of the current context
     CurrentContext,
     /// Create a context, or change the given properties of one; --server, --ca, --cert, --key,
-    /// --domain and --parallel are properties too
+    /// --domain and --parallel are properties too, and variables of the environment are not
     SetContext(SetContext),
     /// Delete a context
     DeleteContext {

@@ -77,7 +77,7 @@ pub(crate) async fn destination(global: &Global) -> Result<Destination, Failure>
         return Ok(Destination::One(Host { name: target.to_string(), target, options: options(None) }));
     };
     if let Some(text) = &context.server {
-        return server(text, context.domain.clone());
+        return server(text, name_of_one(global.domain.as_ref(), context.domain.as_ref()));
     }
     match context.whole()?.expanded()?.as_slice() {
         [] => {
@@ -153,9 +153,14 @@ fn tls(global: &Global, context: Option<&Context>) -> Result<Option<TlsOptions>,
         _ => (global.ca.clone(), global.cert.clone(), global.key.clone()),
     };
     let Some(ca) = ca else { return Ok(None) };
-    // A name for each host of the inventory is put in where such a host is.
-    let domain = global.domain.clone().filter(|domain| !domain.contains("{}"));
+    let domain = name_of_one(global.domain.as_ref(), None);
     Ok(Some(TlsOptions { ca_pem: read(&ca)?, identity: identity(cert, key)?, domain }))
+}
+
+/// The name in the certificate of one daemon: the option before the context. A pattern with `{}` is a name for each
+/// host of the inventory, and is put in where such a host is.
+fn name_of_one(option: Option<&String>, of_context: Option<&String>) -> Option<String> {
+    option.or(of_context).filter(|domain| !domain.contains("{}")).cloned()
 }
 
 fn identity(cert: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<Identity>, Failure> {
@@ -171,4 +176,19 @@ fn identity(cert: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<Identi
 
 fn read(path: &Path) -> Result<Vec<u8>, Failure> {
     std::fs::read(path).map_err(|why| Failure::unreadable(path, &why))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_option_replaces_the_name_of_the_context_and_a_pattern_is_no_name() {
+        let (option, context) = ("given.example".to_owned(), "kept.example".to_owned());
+        let pattern = "{}.example".to_owned();
+        assert_eq!(name_of_one(Some(&option), Some(&context)), Some(option.clone()));
+        assert_eq!(name_of_one(None, Some(&context)), Some(context));
+        assert_eq!(name_of_one(None, Some(&pattern)), None, "it is of hosts");
+        assert_eq!(name_of_one(Some(&pattern), None), None);
+    }
 }

@@ -33,10 +33,12 @@ pub(crate) struct Arguments {
 
 /// Never ends with 1 unless there is a difference.
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    match answer(global, arguments, output).await {
-        Ok(exit) => Ok(exit),
-        Err(failure) => Ok(failure.report(output).max(Exit::Usage)),
-    }
+    answer(global, arguments, output).await.or_else(|failure| ended_by(failure, output))
+}
+
+/// The exit code after a failure. A reader that closed the pipe is none.
+fn ended_by(failure: Failure, output: &mut Output) -> Result<Exit, Failure> {
+    if failure.is_broken_pipe() { Err(failure) } else { Ok(failure.report(output).max(Exit::Usage)) }
 }
 
 /// The same, with failures as they are.
@@ -82,4 +84,29 @@ async fn differences(
         });
     }
     Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Options {
+        #[command(flatten)]
+        global: Global,
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failed_comparison() {
+        let Options { global } = Options::parse_from(["kprobectl"]);
+        let mut output = Output::new(&global).keeping();
+        let closed = ended_by(io::Error::from(io::ErrorKind::BrokenPipe).into(), &mut output);
+        assert!(closed.is_err_and(|failure| failure.is_broken_pipe()));
+        let failed = ended_by(Failure::refused("no", "yes"), &mut output);
+        assert_eq!(failed.ok(), Some(Exit::Usage));
+    }
 }

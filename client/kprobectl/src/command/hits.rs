@@ -18,7 +18,9 @@ use super::observe::{NO_EVENT, TemporaryProbes};
 use super::{Exit, Failure};
 use crate::glob;
 use crate::global::Global;
-use crate::output::{Cell, Chart, Column, MessageRow, Output, ProbeCost, one_line, to_proto_time};
+use crate::output::{
+    Cell, Chart, Column, CountedHits, MessageRow, Output, ProbeCost, one_line, to_proto_time,
+};
 use crate::quantity::{duration, point_in_time, step};
 
 const AFTER_HELP: &str = "\
@@ -175,10 +177,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         cut(&mut profiles, top, of_others, output);
     }
     output.rows(&profiles)?;
-    let reasons: BTreeSet<_> = profiles.iter().map(|profile| profile.own_unknown.as_str()).collect();
-    for reason in reasons.into_iter().filter(|reason| !reason.is_empty()) {
-        output.remark(&format!("`?`: HITS includes those by kprobed's own threads: {reason}"));
-    }
+    note_unknown_own(profiles.iter().map(|profile| profile.own_unknown.as_str()), output);
     if let Some(first) = events.first() {
         output.remark(&format!(
             "the kernel does not count hits of events such as `{}`: `kprobectl ledger` shows what was recorded of them",
@@ -186,6 +185,15 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         ));
     }
     Ok(Exit::Success)
+}
+
+/// Says why hits by kprobed's own threads are not known, each reason once.
+#[expect(single_use_lifetimes, reason = "`impl Trait` needs a name for it")]
+fn note_unknown_own<'a>(reasons: impl Iterator<Item = &'a str>, output: &mut Output) {
+    let reasons: BTreeSet<_> = reasons.filter(|reason| !reason.is_empty()).collect();
+    for reason in reasons {
+        output.remark(&format!("`?`: HITS includes those by kprobed's own threads: {reason}"));
+    }
 }
 
 /// Keeps the first rows, and says how many more there are.
@@ -258,6 +266,7 @@ async fn count(
         cut(&mut rows, top, ProbeCost::hits, output);
     }
     output.rows(&rows)?;
+    note_unknown_own(rows.iter().map(ProbeCost::own_unknown), output);
     Ok(Exit::Success)
 }
 
@@ -276,9 +285,17 @@ fn grown(
     let counted = |probe: Probe| {
         let (then, now) = (before.get(&probe.uid)?, after.get(&probe.uid)?);
         let time = time(now)?.duration_since(time(then)?).ok()?;
-        let hits = of_others(now).saturating_sub(of_others(then));
-        let nmissed = now.nmissed.saturating_sub(then.nmissed);
-        Some(ProbeCost::counted(probe, is_temporary, (hits, nmissed), time))
+        // One reading that does not know them says nothing about the time between both.
+        let own = now.own.zip(then.own).map(|(now, then)| now.saturating_sub(then));
+        let mut reasons = [now, then].into_iter().map(|reading| &reading.own_unknown);
+        let reason = reasons.find(|reason| !reason.is_empty()).filter(|_| own.is_none());
+        let counted = CountedHits {
+            hits: now.hits.saturating_sub(then.hits),
+            own,
+            own_unknown: reason.cloned().unwrap_or_default(),
+            nmissed: now.nmissed.saturating_sub(then.nmissed),
+        };
+        Some(ProbeCost::counted(probe, is_temporary, counted, time))
     };
     probes.into_iter().filter_map(counted).collect()
 }
@@ -364,5 +381,22 @@ mod tests {
         let rows = grown(vec![probe(1), probe(2), probe(3)], &before, &after, false);
         // The others were not there all the time.
         assert_eq!(rows.iter().map(ProbeCost::hits).collect::<Vec<_>>(), [40]);
+    }
+
+    #[test]
+    fn own_hits_are_left_out_only_if_both_readings_know_them() {
+        let reading = |seconds, hits, own: Option<u64>| HitProfile {
+            time: Some(prost_types::Timestamp { seconds, nanos: 0 }),
+            hits,
+            own,
+            own_unknown: if own.is_none() { "the probe has a filter" } else { "" }.to_owned(),
+            ..HitProfile::default()
+        };
+        for (then, now) in [(Some(30), None), (None, Some(30)), (None, None)] {
+            let (before, after) = ([reading(10, 100, then)], [reading(12, 160, now)]);
+            let rows = grown(vec![Probe::default()], &before, &after, false);
+            let told: Vec<_> = rows.iter().map(|row| (row.hits(), row.own_unknown())).collect();
+            assert_eq!(told, [(60, "the probe has a filter")], "{then:?} {now:?}");
+        }
     }
 }

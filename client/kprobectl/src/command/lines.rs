@@ -77,6 +77,13 @@ pub(crate) struct Arguments {
     to: Option<PathBuf>,
 }
 
+impl Arguments {
+    /// Whether it makes an index of a file: no daemon is asked.
+    pub(crate) fn makes_index(&self) -> bool {
+        self.make_index.is_some()
+    }
+}
+
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     match arguments {
         Arguments { make_index: Some(path), to, .. } => make_index(path, to, output).await?,
@@ -115,7 +122,7 @@ async fn print_definitions(
     let host = host(global).await?;
     for text in definitions {
         let Some(read) = Definition::by_source(text) else {
-            output.line(text)?;
+            print_definition(text, text, output)?;
             continue;
         };
         let lines = match &host {
@@ -123,11 +130,17 @@ async fn print_definitions(
             None => global.lines.offline(read?).await?,
         };
         for line in &lines {
-            output.line(&line.definition)?;
+            print_definition(text, &line.definition, output)?;
         }
         note(text, &lines, output);
     }
     Ok(())
+}
+
+/// Prints a line for the kernel, and for programs also what it was made of.
+fn print_definition(written: &str, definition: &str, output: &mut Output) -> io::Result<()> {
+    let is_printed = output.structured_stream(&json!({ "written": written, "definition": definition }))?;
+    if is_printed { Ok(()) } else { output.line(definition) }
 }
 
 /// Prints the definition of a probe for the running kernel: by its source line, or what the daemon offers.
@@ -187,7 +200,12 @@ async fn list(global: &Global, range: &str, output: &mut Output) -> Result<(), F
         })
         .await?;
     if let Some(client) = &host {
-        look_at_code(client, &mut rows).await;
+        let left_out = look_at_code(client, &mut rows).await;
+        if left_out > 0 {
+            output.remark(&format!(
+                "PROBE is of the first {FUNCTIONS_MAX} functions: name fewer lines to see it of the other {left_out}"
+            ));
+        }
     }
     if !output.is_structured() {
         output.note(&format!("lines of {path}, build {}", build.id));
@@ -211,20 +229,37 @@ pub(super) async fn build(
 /// Functions whose code is looked at for one listing, at most.
 const FUNCTIONS_MAX: usize = 32;
 
-/// Adds what the daemon says of the instructions. Without its answer the lines are shown as they are.
-async fn look_at_code(client: &Client, rows: &mut [ListedLine]) {
+/// The functions of places, in their order, of which the code is looked at, and how many are left out.
+#[expect(single_use_lifetimes, reason = "`impl Trait` needs a name for it")]
+fn functions<'a>(places: impl Iterator<Item = &'a str>) -> (Vec<String>, usize) {
+    let mut found: Vec<String> = Vec::new();
+    for (function, _) in places.filter_map(|place| place.rsplit_once('+')) {
+        if !found.iter().any(|known| known == function) {
+            found.push(function.to_owned());
+        }
+    }
+    let left_out = found.len().saturating_sub(FUNCTIONS_MAX);
+    found.truncate(FUNCTIONS_MAX);
+    (found, left_out)
+}
+
+/// Adds what the daemon says of the instructions, and answers of how many functions it was not asked. Without its
+/// answer the lines are shown as they are.
+async fn look_at_code(client: &Client, rows: &mut [ListedLine]) -> usize {
+    let (functions, left_out) = functions(rows.iter().map(|row| row.place.text.as_str()));
     let mut known: HashMap<String, Vec<CodeInstruction>> = HashMap::new();
+    for function in functions {
+        let answer = client.disassemble_function(&function, ProbeKind::Entry).await;
+        let code = answer.map(|answer| answer.instructions).unwrap_or_default();
+        known.insert(function, code);
+    }
     for row in rows {
         let Some((function, offset)) = row.place.text.rsplit_once('+') else { continue };
-        if !known.contains_key(function) && known.len() < FUNCTIONS_MAX {
-            let answer = client.disassemble_function(function, ProbeKind::Entry).await;
-            let code = answer.map(|answer| answer.instructions).unwrap_or_default();
-            known.insert(function.to_owned(), code);
-        }
         let offset: u32 = offset.parse().unwrap_or(u32::MAX);
         let code = known.get(function).into_iter().flatten();
         row.code = code.clone().find(|instruction| instruction.offset == offset).cloned();
     }
+    left_out
 }
 
 /// A place of a line.
@@ -274,5 +309,21 @@ impl Row for ListedLine {
             "rule": self.code.as_ref().map(|code| &code.rule).filter(|rule| !rule.is_empty()),
             "text": Some(&self.text).filter(|text| !text.is_empty()),
         }))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn functions_that_are_not_looked_at_are_counted() {
+        let places: Vec<String> = (0..FUNCTIONS_MAX + 3)
+            .flat_map(|number| [format!("f{number}+0"), format!("f{number}+4")])
+            .collect();
+        let (found, left_out) = functions(places.iter().map(String::as_str));
+        assert_eq!((found.len(), left_out), (FUNCTIONS_MAX, 3));
+        assert_eq!(found.first().map(String::as_str), Some("f0"));
+        assert_eq!(functions(["f+0", "f+8", "g+1"].into_iter()), (vec!["f".to_owned(), "g".to_owned()], 0));
     }
 }

@@ -1,8 +1,8 @@
 //! `kprobectl list`: probes, changes of probes (`--watch`), and foreign events (`--foreign`).
 
 use clap::Args;
-use kprobed_client::Client;
 use kprobed_client::api::{ForeignEvent, ListProbesRequest, WatchProbesRequest};
+use kprobed_client::{Client, WatchItem};
 
 use super::adopt::instances;
 use super::connection::connect;
@@ -30,7 +30,8 @@ notices changes by other programs when it looks for them (`[reconcile]` in its c
 `-o wide` adds kind, location, filter and labels. `-o json` prints one object per line: `probe`, and \
 `event`, which is `WATCH_EVENT_` with `PRESENT`, `SYNCED` (all probes were printed; without a probe), \
 `ADDED`, `CHANGED`, `DELETED`, or `RESTARTED` (changes were missed, and all probes follow). `-o yaml` \
-prints the document of the probe each time, after a comment with the event and the state.
+prints the document of the probe each time, after a comment with the event and the state. If the daemon \
+goes away, a note says so once, and the command connects again.
 
 --foreign shows events of other programs, and those of a daemon whose database was lost (LOOKS OWN): \
 `kprobectl adopt` makes probes of them. ENABLED IN names the trace instances in which an event is \
@@ -152,7 +153,14 @@ async fn watch(client: &Client, arguments: Arguments, output: &mut Output) -> Re
     };
     let mut watch = client.watch_probes(request).await?;
     loop {
-        output.watched(&watch.next().await?)?;
+        match watch.next().await? {
+            WatchItem::Message(message) => output.watched(&message)?,
+            WatchItem::Interrupted(error) => {
+                let why =
+                    error.map_or_else(|| "the daemon ended the stream".to_owned(), |why| why.to_string());
+                output.note(&format!("{why}; connecting again"));
+            }
+        }
         output.flush()?;
     }
 }

@@ -53,13 +53,13 @@ struct Answer<T> {
     said: HostOutput,
 }
 
-/// Failure of an operation on one host, with its messages.
+/// Failure of an operation on one host, with what was printed before it: a part of a change may have been made.
 pub(super) struct Problem {
     outcome: Outcome,
     exit: Exit,
     reason: String,
     kernel: String,
-    messages: String,
+    said: Box<HostOutput>,
 }
 
 impl Problem {
@@ -70,8 +70,8 @@ impl Problem {
     }
 
     fn refused(outcome: Outcome, exit: Exit, output: Output) -> Self {
-        let messages = output.into_kept().messages;
-        Self { outcome, exit, reason: String::new(), kernel: String::new(), messages }
+        let said = Box::new(output.into_kept());
+        Self { outcome, exit, reason: String::new(), kernel: String::new(), said }
     }
 }
 
@@ -150,24 +150,24 @@ impl<T: Send + 'static> HostRun<T> {
         }
         let outcome = report.outcome();
         let host = report.host.name;
-        let (kernel, messages, reason, exit) = match report.result {
+        let (kernel, said, reason, exit) = match report.result {
             Ok(Answer { value, kernel, said }) => {
                 return Some((HostRecord { host, outcome, kernel, said }, Ok(value)));
             }
             Err(NoAnswer::Operation { error, .. }) => match outcome {
-                Outcome::Refused => (error.kernel, error.messages, error.reason, error.exit),
+                Outcome::Refused => (error.kernel, *error.said, error.reason, error.exit),
                 // The deadlines of the request and of the host are equal: either may be noticed first.
                 Outcome::TimedOut => {
-                    (error.kernel, no_answer_within(self.timeout), error.reason, Exit::Success)
+                    let said = HostOutput { messages: no_answer_within(self.timeout), ..*error.said };
+                    (error.kernel, said, error.reason, Exit::Success)
                 }
-                _ => (error.kernel, error.messages, error.reason, Exit::Success),
+                _ => (error.kernel, *error.said, error.reason, Exit::Success),
             },
             Err(why) => {
                 let text = text_of(&why, self.is_change);
-                (String::new(), text.clone(), text, Exit::Success)
+                (String::new(), HostOutput::messages(text.clone()), text, Exit::Success)
             }
         };
-        let said = HostOutput::messages(messages);
         Some((HostRecord { host, outcome, kernel, said }, Err(Missing { reason, exit })))
     }
 
@@ -193,7 +193,7 @@ fn text_of(why: &NoAnswer<Problem>, is_change: bool) -> String {
         // Without the address, so that hosts with the same problem are shown together.
         NoAnswer::Unreachable(Error::Connect { kind, .. }) => kind.to_string(),
         NoAnswer::Unreachable(error) => error.to_string(),
-        NoAnswer::Operation { error, .. } => error.messages.clone(),
+        NoAnswer::Operation { error, .. } => error.said.messages.clone(),
         NoAnswer::TimedOut(deadline) => no_answer_within(*deadline),
         NoAnswer::Interrupted if is_change => {
             "interrupted before it answered: check before you repeat it".to_owned()
@@ -272,7 +272,7 @@ async fn ask_all(
         on_one(command.clone(), Global { client: Some(client), ..shared.clone() }, output)
     });
     let (mut records, mut judged) = (Vec::new(), Vec::new());
-    let (mut missing, mut worst) = (String::new(), Exit::Success);
+    let (mut missing, mut worst, mut refused) = (String::new(), Exit::Success, Exit::Success);
     while let Some((record, answer)) = run.next(&mut stop).await {
         match answer {
             Ok((exit, verdicts)) => {
@@ -280,7 +280,7 @@ async fn ask_all(
                 judged.push((record.host.clone(), record.kernel.clone(), verdicts));
             }
             Err(why) => {
-                worst = worst.max(why.exit);
+                refused = refused.max(why.exit);
                 missing.push_str(&record.host);
                 missing.push('\n');
             }
@@ -293,6 +293,10 @@ async fn ask_all(
         }
     }
     let ledger = run.ledger();
+    // Hosts that refused are among the missing ones.
+    if !global.tolerate.covers(ledger.missing(), ledger.targeted()) {
+        worst = worst.max(refused);
+    }
     let contrasts = Contrast::find(&judged);
     if is_strict && !contrasts.iter().all(Contrast::is_harmless) {
         worst = worst.max(Exit::Refused);

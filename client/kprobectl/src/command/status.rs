@@ -24,8 +24,8 @@ use crate::output::{
 const AFTER_HELP: &str = "\
 HITS are of the last five minutes, of the probes that can be hit now. Each part stands alone: what the daemon does not \
 answer is `not known`, with the reason below. Exits with 1 if something needs attention: a part that is not known, a \
-check that failed, a probe that does not record what was asked, an exporter that fails, a ledger that does not close, hits \
-that another program has kept from being recorded, or runs that the kernel skipped. \
+check that failed, a probe that does not record what was asked, an exporter that fails, a settled ledger that does not \
+close, hits that another program has kept from being recorded, or runs that the kernel skipped. \
 The commands behind the page are `doctor`, `list`, `hits`, `ledger` and `audit`.
 
 Examples:
@@ -153,6 +153,8 @@ struct StatusView {
     events_lost: Option<String>,
     /// Of all probes whose loss is not shared with others.
     ledger_closes: Option<bool>,
+    /// Nothing was recorded while the ledger was read. If it is not settled, it may not close.
+    ledger_settled: Option<bool>,
     subscribers: Option<usize>,
     exporters: Option<BTreeMap<String, &'static str>>,
     audit_entries: Option<String>,
@@ -214,6 +216,7 @@ impl StatusView {
                 buffer.overrun.saturating_add(refused).saturating_add(buffer.taken)
             })),
             ledger_closes: has_ledger.then(|| ledger_closes(ledger)),
+            ledger_settled: has_ledger.then_some(ledger.settled),
             subscribers: has_ledger.then_some(ledger.subscribers.len()),
             exporters: has_ledger.then(|| exporters.collect()),
             audit_entries: host.audit_head.as_ref().map(|head| head.sequence.to_string()),
@@ -253,14 +256,20 @@ fn counted(names: impl Iterator<Item = &'static str>) -> BTreeMap<&'static str, 
     counted
 }
 
-/// Whether everything is known, no check has failed, every probe does what was asked, no exporter fails, and the
-/// ledger closes. What is only a warning does not count.
+/// Whether everything is known, no check has failed, every probe does what was asked, no hit is missing, no exporter
+/// fails, and the ledger closes or is not settled. What is only a warning does not count.
 fn is_well(status: &Status) -> bool {
     status.missing.is_empty()
-        && ledger_closes(&status.ledger)
+        && !is_broken(&status.ledger)
+        && missing_hits(status).is_empty()
         && status.host.checks.iter().all(|check| check.status() != CheckStatus::Failed)
         && status.probes.iter().all(|probe| state_of(probe).1 != Tone::Bad)
         && status.ledger.exporters.iter().all(|exporter| exporter.state() != ExporterState::Failing)
+}
+
+/// Whether the ledger does not close, and no event that was recorded while it was read explains that.
+fn is_broken(ledger: &GetLedgerResponse) -> bool {
+    ledger.settled && !ledger_closes(ledger)
 }
 
 fn to_do(status: &Status) -> Vec<ToDo> {
@@ -282,6 +291,13 @@ fn to_do(status: &Status) -> Vec<ToDo> {
                 fix: probe.state_hint.clone(),
             });
         }
+    }
+    if is_broken(&status.ledger) {
+        found.push(ToDo {
+            what: "the ledger".to_owned(),
+            why: "it DOES NOT CLOSE, although it is settled".to_owned(),
+            fix: "please report this, with the file of `kprobectl debug bundle`".to_owned(),
+        });
     }
     found.extend(missing_hits(status));
     for exporter in
@@ -367,7 +383,11 @@ fn show(status: &Status, output: &mut Output) -> io::Result<bool> {
         if states.is_empty() { "none".to_owned() } else { states.join(", ") }
     });
     let events = view.events_read.zip(view.events_lost).map(|(read, lost)| {
-        let closes = if view.ledger_closes == Some(true) { "closes" } else { "DOES NOT CLOSE" };
+        let closes = match (view.ledger_closes, view.ledger_settled) {
+            (Some(true), _) => "closes",
+            (_, Some(true)) => "DOES NOT CLOSE",
+            _ => "does not close, and it is not settled: events were recorded while it was read",
+        };
         format!("{read} read, {lost} lost; the ledger {closes}")
     });
     output.properties(&[
@@ -450,6 +470,27 @@ mod tests {
         assert_eq!(said.len(), 2, "{said:?}");
         assert!(said[0].starts_with("4 of 9 hits are not explained"), "{said:?}");
         assert!(said[1].contains("skipped 380 runs"), "{said:?}");
+        assert!(!is_well(&status));
+        // Each of them alone.
+        status.ledger.probes.clear();
+        assert!(!is_well(&status));
+        status.rates.series.clear();
+        assert!(is_well(&status));
+        status.ledger.probes = vec![ProbeLedger { unexplained: Some(4), ..ProbeLedger::default() }];
+        assert!(!is_well(&status));
+    }
+
+    #[test]
+    fn a_ledger_that_is_not_settled_needs_no_attention() {
+        let mut status = with(ProbeState::Armed);
+        // 9 hits of which 8 are in no term.
+        status.ledger.probes = vec![ProbeLedger { hits: Some(9), read: 1, ..ProbeLedger::default() }];
+        let view = StatusView::new(&status);
+        assert_eq!((view.ok, view.ledger_closes, view.ledger_settled), (true, Some(false), Some(false)));
+        assert!(view.to_do.is_empty());
+        status.ledger.settled = true;
+        let view = StatusView::new(&status);
+        assert!(!view.ok && view.to_do.len() == 1 && view.to_do[0].what == "the ledger");
     }
 
     #[test]

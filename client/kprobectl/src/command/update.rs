@@ -140,13 +140,13 @@ fn renewed(probe: &Probe) -> Result<Lease, Failure> {
         Some(Lease { duration: Some(duration), .. }) => {
             Ok(Lease { duration: Some(*duration), ..Lease::default() })
         }
-        Some(_) => Err(Failure::usage(
+        Some(_) => Err(Failure::refused(
             format!("`{}` is there for as long as the client that defined it is connected", probe.name),
-            Some("give `--lease`, or `--keep` for a probe that stays until it is deleted".to_owned()),
+            "give `--lease`, or `--keep` for a probe that stays until it is deleted",
         )),
-        None => Err(Failure::usage(
+        None => Err(Failure::refused(
             format!("`{}` has no lease: it stays until it is deleted", probe.name),
-            Some("`--lease 2h` gives it one".to_owned()),
+            "`--lease 2h` gives it one",
         )),
     }
 }

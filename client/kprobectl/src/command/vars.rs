@@ -8,7 +8,7 @@ use serde_json::{Value, json};
 
 use super::lines::{build, host};
 use super::{Exit, Failure};
-use crate::global::Global;
+use crate::global::{Format, Global};
 use crate::lines::shared;
 use crate::output::{Cell, Column, Output, Row, Tone};
 
@@ -49,7 +49,8 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         .await?;
     let is_one = found.len() == 1;
     for (number, (variables, place)) in found.into_iter().enumerate() {
-        if !output.is_structured() {
+        // Rows for programs have their place themselves.
+        if matches!(global.output, Format::Table | Format::Wide) {
             let copy =
                 place.inlined_into.as_ref().map(|into| format!(", inlined into {into}")).unwrap_or_default();
             let (file, line) = (&place.source.file, place.source.line);
@@ -99,6 +100,7 @@ impl Row for Variable {
         }),
         Column::new("C TYPE", |row| Cell::text(&row.visible.ty)),
         Column::new("ARGUMENT", |row| Cell::text(row.fetched())),
+        Column::wide("PLACE", |row| Cell::text(&row.place.text)),
         Column::sentence("WHY NOT", |row| Cell::text(row.reason())),
     ];
 

@@ -4,10 +4,10 @@ use std::collections::BTreeMap;
 use std::path::Path;
 
 use kprobed_client::fleet::names;
+use kprobed_lang::model::Glob;
 use serde::Serialize;
 
 use super::{Config, ConfigError, Context, Inventory, is_name};
-use crate::glob;
 
 /// A host of the inventory, or an address that was given.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,7 +24,7 @@ pub(crate) struct NamedHost {
 
 impl NamedHost {
     pub(super) fn is_called(&self, pattern: &str) -> bool {
-        glob::matches(pattern.as_bytes(), self.name.as_bytes())
+        Glob::new(pattern).matches(&self.name)
     }
 
     /// A host that is an address and nothing else.

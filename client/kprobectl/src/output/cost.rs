@@ -22,13 +22,37 @@ pub(super) fn hit_in_words(cost: &HitCost) -> String {
     format!("a hit takes {:.0}±{:.0} ns{origin}", cost.ns, cost.error_ns)
 }
 
+/// What a command has counted of a probe.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct CountedHits {
+    /// As the kernel counts them, with those by kprobed's own threads.
+    pub(crate) hits: u64,
+    /// Those by kprobed's own threads. Absent if they are not known, or count like others.
+    pub(crate) own: Option<u64>,
+    /// Why `own` is not known although it was asked for. Otherwise empty.
+    pub(crate) own_unknown: String,
+    pub(crate) nmissed: u64,
+}
+
+impl CountedHits {
+    /// The hits without those by kprobed's own threads, as far as these are known.
+    fn of_others(&self) -> u64 {
+        self.hits.saturating_sub(self.own.unwrap_or(0))
+    }
+
+    /// The hits by kprobed's own threads, marked if they are not known.
+    fn own(&self) -> Cell {
+        if self.own_unknown.is_empty() { Cell::optional(self.own) } else { Cell::maybe(None) }
+    }
+}
+
 /// What a probe takes.
 pub(crate) struct ProbeCost {
     probe: Probe,
     /// The place that a person asked for, of a probe that only a command has.
     place: String,
-    /// Hits and skipped runs that a command has counted.
-    counted: Option<(u64, u64)>,
+    /// What a command has counted.
+    counted: Option<CountedHits>,
     /// With the runs that the kernel skipped. Absent if no second was watched.
     hits_per_second: Option<f64>,
     ns_per_second: Option<f64>,
@@ -36,23 +60,23 @@ pub(crate) struct ProbeCost {
 
 impl ProbeCost {
     /// Of hits and skipped runs that were counted for this time.
-    pub(crate) fn counted(
-        probe: Probe,
-        is_temporary: bool,
-        (hits, nmissed): (u64, u64),
-        time: Duration,
-    ) -> Self {
-        let runs = hits.saturating_add(nmissed);
+    pub(crate) fn counted(probe: Probe, is_temporary: bool, counted: CountedHits, time: Duration) -> Self {
+        let runs = counted.of_others().saturating_add(counted.nmissed);
         let seconds = time.as_secs_f64();
         let place =
             if is_temporary { probe.location.trim_end_matches("+0x0").to_owned() } else { String::new() };
         let hits_per_second = (seconds > 0.0).then(|| runs as f64 / seconds);
-        Self { place, counted: Some((hits, nmissed)), ..Self::of(probe, hits_per_second) }
+        Self { place, counted: Some(counted), ..Self::of(probe, hits_per_second) }
     }
 
-    /// Hits that a command has counted.
+    /// Hits that a command has counted, as they are shown.
     pub(crate) fn hits(&self) -> u64 {
-        self.counted.map_or(0, |(hits, _)| hits)
+        self.counted.as_ref().map_or(0, CountedHits::of_others)
+    }
+
+    /// Why the hits by kprobed's own threads are not known. Empty if they are.
+    pub(crate) fn own_unknown(&self) -> &str {
+        self.counted.as_ref().map_or("", |counted| &counted.own_unknown)
     }
 
     fn of(probe: Probe, hits_per_second: Option<f64>) -> Self {
@@ -80,8 +104,11 @@ impl Row for ProbeCost {
         Column::new("PROBE", |cost| {
             Cell::text(if cost.place.is_empty() { &cost.probe.name } else { &cost.place })
         }),
-        Column::optional("HITS", |cost| Cell::optional(cost.counted.map(|(hits, _)| hits))),
-        Column::optional("NMISSED", |cost| Cell::optional(cost.counted.map(|(_, nmissed)| nmissed))),
+        Column::optional("HITS", |cost| Cell::optional(cost.counted.as_ref().map(CountedHits::of_others))),
+        Column::optional("OWN", |cost| cost.counted.as_ref().map_or_else(|| known(None), CountedHits::own)),
+        Column::optional("NMISSED", |cost| {
+            Cell::optional(cost.counted.as_ref().map(|counted| counted.nmissed))
+        }),
         Column::new("HIT", |cost| known(cost.probe.hit_cost.as_ref().map(hit))),
         Column::new("HITS/S", |cost| known(cost.hits_per_second.map(|rate| format!("{rate:.1}")))),
         Column::new("SHARE", |cost| known(cost.ns_per_second.map(|ns| format!("{:.3} %", ns / 1e7)))),
@@ -95,10 +122,14 @@ impl Row for ProbeCost {
             "hits_per_second": self.hits_per_second,
             "ns_per_second": self.ns_per_second,
         });
-        if let Some((hits, nmissed)) = self.counted {
+        if let Some(CountedHits { hits, own, own_unknown, nmissed }) = &self.counted {
             value["definition"] = self.probe.definition.as_str().into();
-            // 64-bit numbers are text, as in messages of the API.
+            // As in `HitProfile`, and 64-bit numbers are text, as in messages of the API.
             value["hits"] = hits.to_string().into();
+            if let Some(own) = own {
+                value["own"] = own.to_string().into();
+            }
+            value["own_unknown"] = own_unknown.as_str().into();
             value["nmissed"] = nmissed.to_string().into();
         }
         Ok(value)
@@ -138,11 +169,27 @@ mod tests {
             ..Probe::default()
         };
         let shown = |location: &str, is_temporary| {
-            let cost = ProbeCost::counted(probe(location), is_temporary, (90, 10), Duration::from_secs(2));
+            let counted = CountedHits { hits: 90, nmissed: 10, ..CountedHits::default() };
+            let cost = ProbeCost::counted(probe(location), is_temporary, counted, Duration::from_secs(2));
             (cost.name(), cost.hits(), cost.hits_per_second)
         };
         assert_eq!(shown("vfs_read+0x0", true), ("vfs_read".to_owned(), 90, Some(50.0)));
         assert_eq!(shown("vfs_read+0x10", true).0, "vfs_read+0x10");
         assert_eq!(shown("vfs_read+0x0", false).0, "kprobes/p_vfs_read_0");
+    }
+
+    #[test]
+    fn programs_get_the_count_of_the_kernel_and_the_own_part_of_it() {
+        let counted = |own, own_unknown: &str| {
+            let counted = CountedHits { hits: 60, own, own_unknown: own_unknown.to_owned(), nmissed: 4 };
+            ProbeCost::counted(Probe::default(), false, counted, Duration::from_secs(2))
+        };
+        let known = counted(Some(20), "");
+        let json = known.json().unwrap();
+        assert_eq!((known.hits(), &json["hits"], &json["own"]), (40, &"60".into(), &"20".into()), "{json}");
+        let unknown = counted(None, "the probe has a filter");
+        let json = unknown.json().unwrap();
+        assert_eq!((unknown.hits(), &json["hits"], &json["own"]), (60, &"60".into(), &Value::Null), "{json}");
+        assert_eq!(json["own_unknown"], "the probe has a filter");
     }
 }

@@ -64,10 +64,14 @@ impl Output {
         }
         for (outcome, kernel, said, hosts) in folded(records) {
             let head = head(kernel, &hosts);
-            if outcome == Outcome::Answered {
+            let has_answered = outcome == Outcome::Answered;
+            // Of a host that refused or failed: what it did before.
+            if has_answered || !said.data.is_empty() {
                 let head = self.style.paint(Tone::Strong, &format!("{head}:"));
                 self.line(&head)?;
                 self.raw(said.data.as_bytes())?;
+            }
+            if has_answered {
                 if !said.messages.is_empty() {
                     self.message(&said.messages);
                 }

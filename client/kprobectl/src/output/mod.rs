@@ -32,7 +32,7 @@ mod width;
 pub(crate) use aggregation::key_notation;
 pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
 pub(crate) use contrast::{Contrast, Judged};
-pub(crate) use cost::ProbeCost;
+pub(crate) use cost::{CountedHits, ProbeCost};
 pub(crate) use data::{arming, check_status, hex, one_line};
 pub(crate) use document::{AppliedProbe, ProbeDifference};
 pub(crate) use event::{EventPrinter, EventStyle, Recorded, SkippedRuns, TimeForm};
@@ -313,7 +313,8 @@ impl Output {
 
     /// Prints the name of a file that was written.
     pub(crate) fn path(&mut self, path: &Path) -> io::Result<()> {
-        self.line(&path.display().to_string())
+        let path = path.display().to_string();
+        if self.structured(&serde_json::json!({ "path": path }))? { Ok(()) } else { self.line(&path) }
     }
 
     /// Prints a failure and what can be done about it: with `-o json` one object, else text, with the spans that a

@@ -176,7 +176,10 @@ impl Output {
             return probes.iter().try_for_each(|probe| self.structured_stream(&document_of(probe)).map(drop));
         }
         self.rows(probes)?;
-        let unlike = |probe: &&Probe| !probe.state_hint.is_empty();
+        // That its module is not loaded is shown by the state alone.
+        let unlike = |probe: &&Probe| {
+            !probe.state_hint.is_empty() || !probe.state_message.is_empty() && state_of(probe).1 == Tone::Bad
+        };
         if !self.is_structured() {
             for probe in probes.iter().filter(unlike) {
                 self.note_state(probe);
@@ -279,6 +282,25 @@ mod tests {
             "note: `kprobes/storm` is tripped: over its budget\n\
              hint: `kprobectl enable kprobes/storm` arms it again\n"
         );
+    }
+
+    #[test]
+    fn a_list_says_why_a_probe_does_not_do_what_was_asked() {
+        let Options { global } = Options::parse_from(["kprobectl", "--color", "never"]);
+        let mut output = Output::new(&global).keeping();
+        let probe = |name: &str, state: ProbeState, reason: &str| Probe {
+            name: name.to_owned(),
+            state: state.into(),
+            state_reason: reason.to_owned(),
+            state_message: "a message".to_owned(),
+            ..Default::default()
+        };
+        let bad = probe("kprobes/bad", ProbeState::Failed, "NO_SYMBOL");
+        let waiting = probe("kprobes/waiting", ProbeState::HeldBack, "MODULE_ABSENT");
+        output.probes(&[bad, waiting, probe("kprobes/new", ProbeState::Pending, "")]).unwrap();
+        let said = output.into_kept().messages;
+        assert!(said.contains("note: `kprobes/bad` is failed: a message\n"), "{said}");
+        assert_eq!(said.matches("a message").count(), 1, "{said}");
     }
 
     #[test]

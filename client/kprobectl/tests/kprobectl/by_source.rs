@@ -128,6 +128,11 @@ fn lines_and_variables_are_listed() {
     let (exit, listed, said) = asked(&fake, &["vars", "main_entry:3", "--debug", &kernel]);
     assert_eq!(exit, 0, "{said}");
     assert!(listed.starts_with("main_entry+") && listed.contains("value"), "{listed}");
+    // Nothing but the list, for programs.
+    let form = |form| asked(&fake, &["vars", "main_entry:3", "--debug", &kernel, "-o", form]).1;
+    let (csv, names) = (form("csv"), form("name"));
+    assert!(csv.starts_with("variable,") && csv.contains("main_entry+"), "{csv}");
+    assert!(names.lines().any(|name| name == "value") && !names.contains("main_entry"), "{names}");
 }
 
 #[test]
@@ -178,6 +183,15 @@ fn no_daemon_is_needed_with_a_file() {
         "{printed}"
     );
     assert_eq!(lines[1], "p:x vfs_read");
+    let (_, printed, _) =
+        alone(&["lines", "-D", "member:3 number", "-D", "p:x vfs_read", "--debug", &module, "-o", "json"]);
+    let objects: Vec<serde_json::Value> =
+        printed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();
+    assert_eq!(objects.len(), 2, "{printed}");
+    assert_eq!(
+        (&objects[0]["written"], &objects[0]["definition"]),
+        (&"member:3 number".into(), &lines[0].into())
+    );
     let (exit, printed, _) = alone(&["vars", "member", "--debug", &kernel, "--debug", &module]);
     assert_eq!((exit, printed.as_str()), (1, ""), "the first file is of a kernel");
     let (exit, printed, said) = alone(&["vars", "fixture:member", "--debug", &kernel, "--debug", &module]);
@@ -198,6 +212,17 @@ fn an_index_does_instead_of_its_file() {
     assert_eq!((exit, printed.trim_end()), (0, to.as_str()), "{said}");
     let (exit, _, said) = asked(&fake, &["check", "main_entry:3 value", "--debug", &to]);
     assert!(exit == 0 && said.contains("is `p:main_entry_L3"), "{said}");
+    // No host is meant, however many the context has.
+    let config = caches.path().join("config.yaml");
+    let hosts = "      one: {address: /nonexistent/one}\n      two: {address: /nonexistent/two}\n";
+    let context = format!("current_context: test\ncontexts:\n  test:\n    hosts:\n{hosts}");
+    std::fs::write(&config, context).unwrap();
+    let mut command = kprobectl(&["lines", "--make-index", &kernel, "--to", &to, "-o", "json"]);
+    command.env("KPROBECTL_CONFIG", &config);
+    let (exit, printed, said) = run(command, &caches);
+    assert_eq!(exit, 0, "{said}");
+    let made: serde_json::Value = serde_json::from_str(&printed).unwrap();
+    assert_eq!(made["path"], to, "{printed}");
     // Kept by build id, it is found without a word.
     let (exit, printed, _) = run(fake.command(&["lines", "--make-index", &kernel]), &caches);
     let kept = caches.path().join("kprobed/lines/0123456789abcdef0123456789abcdef01234567");

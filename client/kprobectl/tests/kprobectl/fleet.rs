@@ -290,6 +290,8 @@ fn exit_codes_are_those_of_the_classes() {
     let exit = |arguments: &[&str]| hosts.command(arguments).output().unwrap().status.code().unwrap();
     assert_eq!(exit(&["list", "--hosts", "web001"]), 0);
     assert_eq!(exit(&["get", "absent", "--hosts", "web001"]), 1);
+    assert_eq!(exit(&["get", "absent", "--hosts", "web001", "--tolerate", "1"]), 0, "it has no answer");
+    assert_eq!(exit(&["delete", "absent", "--hosts", "web001,dead", "--tolerate", "1"]), 3);
     assert_eq!(
         exit(&["check", "p:x foo+3", "--hosts", "web001"]),
         1,
@@ -368,6 +370,24 @@ fn every_command_for_a_host_is_one_for_many() {
     // A change that a host refuses was not made there, whatever the others did.
     let said = hosts.run(&["delete", "absent", "--hosts", "web*,dead", "--yes"]);
     assert!(said.starts_with("exit: 3") && said.contains("0 answered + 2 refused"), "{said}");
+}
+
+#[test]
+fn what_a_host_did_before_it_refused_is_shown() {
+    let hosts = Hosts::start(2);
+    let delete = ["delete", "open", "absent", "--hosts", "web*"];
+    assert_snapshot!(hosts.run(&delete), @"
+    exit: 1
+    -- stdout
+    web[001-002] (2 hosts, kernel 6.12.1):
+    kprobes/open hits=7 nmissed=1
+    -- stderr
+    web[001-002] (2 hosts, kernel 6.12.1): refused: error: there is no probe `absent`
+    hosts: 2 targeted = 0 answered + 2 refused + 0 failed + 0 timed out + 0 unreachable + 0 not tried
+    ");
+    let said = hosts.run(&[&delete[..], &["-o", "json"]].concat());
+    let deleted = r#""outcome":"refused","kernel":"6.12.1","answer":[{"name":"kprobes/open""#;
+    assert_eq!(said.matches(deleted).count(), 2, "{said}");
 }
 
 #[test]
@@ -494,6 +514,25 @@ fn configurations_are_made_and_read() {
     error: `DIRECTORY/new/config.yaml` is not a valid configuration: unknown field `prot`, expected one of server, ca, cert, key, domain, port, parallel, confirm_above, inventory, hosts, groups at line 3, column 5
     hint: `kprobectl help config` has an example of the file
     ");
+}
+
+#[test]
+fn a_context_has_what_was_written_and_not_what_the_environment_says() {
+    let directory = tempfile::tempdir().unwrap();
+    let config = directory.path().join("config.yaml");
+    let set = |arguments: &[&str]| {
+        let mut command = kprobectl(&[&["config", "set-context"], arguments].concat());
+        command.env("KPROBED_SERVER", "localhost:1").env("KPROBED_CA", "/ca.pem").env("KPROBED_DOMAIN", "d");
+        let output = with(command, &config, directory.path()).output().unwrap();
+        assert!(output.status.success(), "{output:?}");
+        std::fs::read_to_string(&config).unwrap()
+    };
+    let text = set(&["lab", "--port", "7443"]);
+    let of_environment = ["localhost", "ca.pem", "domain"];
+    assert!(of_environment.iter().all(|word| !text.contains(word)) && text.contains("7443"), "{text}");
+    let text = set(&["lab", "--server", "localhost:1", "--ca", "/own.pem"]);
+    assert!(text.contains("server: localhost:1") && text.contains("ca: /own.pem"), "{text}");
+    assert!(!text.contains("domain"), "{text}");
 }
 
 /// A look at the whole host takes the daemon longer than most commands.

@@ -48,6 +48,13 @@ fn observe_text() {
 }
 
 #[test]
+fn observe_counts_probes_of_overlapping_globs_once() {
+    let fake = Fake::start(Ending::Open);
+    let told = fake.run(&["observe", "kprobes/*", "open", "-n", "3"]);
+    assert!(told.contains("observing 2 probes\n"), "{told}");
+}
+
+#[test]
 fn observe_asks_the_daemon() {
     let fake = Fake::start(Ending::Ended);
     let arguments = [
@@ -197,7 +204,8 @@ fn observe_tells_when_nobody_recorded() {
 
 #[test]
 fn observe_connects_again() {
-    let fake = Fake::start(Ending::Broken);
+    // The second connection stays: the command ends with one, and has missed nothing.
+    let fake = Fake::start(Ending::BrokenOnce);
     let output = fake.command(&["observe", "--for", "700ms", "-o", "json"]).output().unwrap();
     let stdout = String::from_utf8(output.stdout).unwrap();
     // The fake begins anew each time: what it sends a second time was seen before.
@@ -207,6 +215,30 @@ fn observe_connects_again() {
         (Some(0), 3, true),
         "{stdout}"
     );
+    let stderr = String::from_utf8(output.stderr).unwrap();
+    assert!(stderr.contains(" lost, 1 reconnect\n"), "{stderr}");
+}
+
+#[test]
+fn observe_says_when_it_did_not_connect_again() {
+    let fake = Fake::start(Ending::Gone);
+    assert_snapshot!(fake.run(&["observe", "--for", "700ms", "--no-headers"]), @r#"
+    exit: 4
+    -- stdout
+    12:00:00.001000 [001] cat-131 kprobes/open dfd=-100 filename="/etc/passwd"
+    12:00:00.002000 [001] ls-132  kprobes/open dfd=3 filename="/tmp/\xff"
+    12:00:00.003000 [001] cat-131 kprobes/open dfd=-100 filename=(fault)
+    -- stderr
+    observing 2 probes
+    lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
+    note: shutting down; connecting again
+    3 shown, at least 12 lost
+      12 lost: the kernel's ring buffer was full
+      the last events may be missing: the connection was lost, and not made again
+    "#);
+    // All that was asked for has come.
+    let whole = Fake::start(Ending::Gone).run(&["observe", "-n", "3"]);
+    assert!(whole.starts_with("exit: 0") && whole.contains("3 shown, 12 lost"), "{whole}");
 }
 
 #[test]

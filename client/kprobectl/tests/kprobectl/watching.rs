@@ -1,9 +1,13 @@
 //! Tests of `list --watch`, and of the library's watch.
 
+use std::io::{BufRead as _, BufReader};
+use std::process::Stdio;
+
 use insta::assert_snapshot;
+use kprobed_client::WatchItem;
 use kprobed_client::api::{WatchEvent, WatchProbesRequest};
 
-use crate::fake::{Ending, Fake, client};
+use crate::fake::{Ending, Fake, client, interrupt};
 
 #[test]
 fn a_watch_prints_what_becomes_of_probes() {
@@ -18,6 +22,7 @@ fn a_watch_prints_what_becomes_of_probes() {
     -  deleted  kprobes/waiting  held-back  module `btrfs` is not loaded
     -- stderr
     note: these are all; changes follow
+    note: the daemon ended the stream; connecting again
     error: resumed behind a.3
     ");
     assert_snapshot!(fake.run(&["list", "--watch", "-o", "wide"]), @"
@@ -29,6 +34,7 @@ fn a_watch_prints_what_becomes_of_probes() {
     -  deleted  kprobes/waiting  held-back  return  do_sys_openat2+0x0  -  -  module `btrfs` is not loaded
     -- stderr
     note: these are all; changes follow
+    note: the daemon ended the stream; connecting again
     error: resumed behind a.3
     ");
     assert_snapshot!(fake.run(&["list", "--watch", "-o", "yaml"]), @r#"
@@ -68,6 +74,7 @@ fn a_watch_prints_what_becomes_of_probes() {
     enabled: true
     -- stderr
     note: these are all; changes follow
+    note: the daemon ended the stream; connecting again
     error: resumed behind a.3
     "#);
     let said = fake.run(&["list", "--watch", "-o", "json"]);
@@ -90,14 +97,35 @@ fn a_watch_prints_what_becomes_of_probes() {
     );
 }
 
+#[test]
+fn an_interrupt_is_how_a_watch_ends() {
+    let fake = Fake::start(Ending::Endless);
+    for arguments in [&["list", "--watch"][..], &["get", "open", "--watch"]] {
+        let mut child =
+            fake.command(arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+        let mut lines = BufReader::new(child.stdout.take().unwrap()).lines();
+        lines.next().unwrap().unwrap();
+        interrupt(&child);
+        lines.for_each(drop);
+        let output = child.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(0), "{said}");
+        assert!(!said.contains("error"), "{said}");
+    }
+}
+
 #[tokio::test]
 async fn a_watch_goes_on_behind_what_was_read() {
     let fake = Fake::start(Ending::Open);
     let mut watch = client(fake.socket()).await.watch_probes(WatchProbesRequest::default()).await.unwrap();
-    let mut events = Vec::new();
+    let (mut events, mut interruptions) = (Vec::new(), 0);
     let refused = loop {
         match watch.next().await {
-            Ok(message) => events.push(message.event()),
+            Ok(WatchItem::Message(message)) => events.push(message.event()),
+            Ok(WatchItem::Interrupted(error)) => {
+                assert!(error.is_none(), "the fake ends the stream in order: {error:?}");
+                interruptions += 1;
+            }
             Err(error) => break error,
         }
     };
@@ -111,6 +139,6 @@ async fn a_watch_goes_on_behind_what_was_read() {
             WatchEvent::Deleted
         ]
     );
-    assert_eq!(watch.resume_token(), "a.3");
+    assert_eq!((watch.resume_token(), interruptions), ("a.3", 1));
     assert_eq!(refused.to_string(), "resumed behind a.3");
 }

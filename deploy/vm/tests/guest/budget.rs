@@ -226,8 +226,8 @@ fn only_a_person_arms_it_again(fixture: &Fixture) -> Result<()> {
     storm(&guest, 1200, 0)?;
     // The watch shows it.
     loop {
-        let message = guest.wait_for(watch.next())??;
-        if message.probe.is_some_and(|probe| probe.state() == ProbeState::Tripped) {
+        let probe = guest.wait_for(watch.next())??.message().and_then(|message| message.probe);
+        if probe.is_some_and(|probe| probe.state() == ProbeState::Tripped) {
             break;
         }
     }
@@ -288,8 +288,8 @@ fn a_declared_probe_is_armed_again_and_stays_declared(fixture: &Fixture) -> Resu
     let mut watch = guest.wait_for(guest.client.watch_probes(WatchProbesRequest::default()))??;
     let mut until = |state: ProbeState| -> Result<Probe> {
         loop {
-            let message = guest.wait_for(watch.next())??;
-            if let Some(probe) = message.probe.filter(|probe| probe.state() == state) {
+            let probe = guest.wait_for(watch.next())??.message().and_then(|message| message.probe);
+            if let Some(probe) = probe.filter(|probe| probe.state() == state) {
                 return Ok(probe);
             }
         }

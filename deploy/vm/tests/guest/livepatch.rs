@@ -173,7 +173,8 @@ fn a_livepatch_is_warned_of_while_it_is_there(fixture: &Fixture) -> Result<()> {
     guest.ctl("doctor --repair --force")?;
     let mut warned = BTreeMap::from([("kprobes/inner", Vec::new()), ("kprobes/entry", Vec::new())]);
     while warned.values().any(|warned| *warned != [false, true, false]) {
-        let Some(probe) = guest.wait_for(watch.next())??.probe else { continue };
+        let message = guest.wait_for(watch.next())??.message();
+        let Some(probe) = message.and_then(|message| message.probe) else { continue };
         if let Some(warned) = warned.get_mut(probe.name.as_str()) {
             ensure!(probe.state() == ProbeState::Armed, "{probe:?}");
             warned.push(probe.warnings.iter().any(|warning| warning.code == "LIVEPATCHED"));

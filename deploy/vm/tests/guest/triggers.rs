@@ -36,7 +36,8 @@ pub(crate) fn noted(guest: &DaemonGuest, name: &str) -> Result<String> {
     // A watch begins with the states that were noticed last.
     let request = WatchProbesRequest { name_glob: format!("*/{name}"), ..Default::default() };
     let mut watch = guest.wait_for(guest.client.watch_probes(request))??;
-    let probe = guest.wait_for(watch.next())??.probe.context("there is no such probe")?;
+    let message = guest.wait_for(watch.next())??.message().context("the watch was interrupted")?;
+    let probe = message.probe.context("there is no such probe")?;
     Ok(if probe.state_reason.is_empty() { format!("{:?}", probe.state()) } else { probe.state_reason })
 }
 

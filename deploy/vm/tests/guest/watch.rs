@@ -23,8 +23,13 @@ fn told(message: &WatchProbesResponse) -> Told {
     (message.event(), name.to_owned(), probe.map_or(ProbeState::Unspecified, Probe::state))
 }
 
+/// The next message: that the connection was lost is none.
 fn next(guest: &DaemonGuest, watch: &mut ProbeWatch) -> Result<WatchProbesResponse> {
-    Ok(guest.wait_for(watch.next())??)
+    loop {
+        if let Some(message) = guest.wait_for(watch.next())??.message() {
+            return Ok(message);
+        }
+    }
 }
 
 fn expect(

@@ -106,19 +106,25 @@ impl Count {
         }
         let reason = stop.wait().await;
         let ended = end(&begun, global.timeout, &mut stop).await;
-        let mut counted = Vec::new();
+        let (mut counted, mut notes) = (Vec::new(), Vec::new());
         for (host, last) in begun.into_iter().zip(ended) {
             let CountingHost { mut record, stream, .. } = host;
+            // What it said when the probes were defined comes first.
+            let mut messages = std::mem::take(&mut record.said.messages);
             match last {
                 Ok(snapshot) => {
                     let mut kept = output.keeping();
                     let aggregation = stream.aggregation();
                     CountPrinter::new(&mut kept, aggregation, self.view, false, false).last(&snapshot)?;
-                    record.said = kept.into_kept();
+                    let reading = kept.into_kept();
+                    notes.push(HostRecord { said: HostOutput::messages(messages.clone()), ..record.clone() });
+                    messages.push_str(&reading.messages);
+                    record.said = HostOutput { messages, ..reading };
                     counted.push((aggregation.clone(), snapshot));
                 }
-                Err((outcome, messages)) => {
+                Err((outcome, why)) => {
                     record.outcome = outcome;
+                    messages.push_str(&why);
                     record.said = HostOutput::messages(messages);
                 }
             }
@@ -153,7 +159,13 @@ impl Count {
             output.flush()?;
         }
         if !self.is_by_host || self.view.is_folded {
-            records.retain(|record| record.outcome != Outcome::Answered);
+            let (missing, answered): (Vec<_>, Vec<_>) =
+                records.into_iter().partition(|record| record.outcome != Outcome::Answered);
+            records = missing;
+            if !output.is_structured() {
+                // The sums have an account of the whole, and folded stacks of each host have none.
+                output.host_messages(if self.is_by_host { &answered } else { &notes });
+            }
         }
         output.hosts(&records, &[], &ledger)?;
         let missing = records.iter().filter(|record| record.outcome != Outcome::Answered);

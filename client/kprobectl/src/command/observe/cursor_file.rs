@@ -11,6 +11,7 @@ use std::time::{Duration, Instant};
 use kprobed_client::event::Cursor;
 
 use crate::command::Failure;
+use crate::config::replace;
 
 /// How often the place is saved on the way.
 const INTERVAL: Duration = Duration::from_secs(1);
@@ -49,7 +50,8 @@ impl CursorFile {
         self.saved_at.elapsed() >= INTERVAL
     }
 
-    /// Saves a place. The file is replaced as a whole, so that it is never half written.
+    /// Saves a place. The file is replaced as a whole, so that it is never half written or empty, even if the machine
+    /// stops.
     ///
     /// # Errors
     /// When the file cannot be written.
@@ -58,13 +60,26 @@ impl CursorFile {
         if self.saved.as_ref() == Some(cursor) {
             return Ok(());
         }
-        let mut name = self.path.clone().into_os_string();
-        name.push(".new");
-        let new = PathBuf::from(name);
-        fs::write(&new, format!("{cursor}\n"))
-            .and_then(|()| fs::rename(&new, &self.path))
-            .map_err(|why| Failure::usage(format!("cannot write `{}`: {why}", self.path.display()), None))?;
+        replace(&self.path, format!("{cursor}\n").as_bytes())?;
         self.saved = Some(cursor.clone());
         Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_to_the_file_stays_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, link) = (directory.path().join("place"), directory.path().join("link"));
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        for sequence in [3, 5] {
+            fs::write(&file, format!("b0:2:{sequence}\n")).unwrap();
+            let cursor = Cursor { boot_id: "b0".to_owned(), epoch: 2, sequence: sequence + 1 };
+            CursorFile::open(&link).unwrap().save(&cursor).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), format!("b0:2:{}\n", sequence + 1));
+        }
     }
 }

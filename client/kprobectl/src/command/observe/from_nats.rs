@@ -5,9 +5,12 @@
 use std::time::SystemTime;
 
 use kprobed_client::event::{Projection, StreamRequest};
-use kprobed_client::fleet::names::expand;
+use kprobed_client::fleet::names::{expand, split};
 use kprobed_client::merge::{MergeOptions, MergedStream};
-use kprobed_client::nats::{NatsCredentials, NatsError, NatsOptions, NatsRequest, NatsSource, NatsStart};
+use kprobed_client::nats::{
+    NatsCredentials, NatsError, NatsOptions, NatsRequest, NatsSource, NatsStart, ProbePredicate,
+};
+use kprobed_lang::model::Glob;
 
 use super::Arguments;
 use super::options::NatsArguments;
@@ -31,23 +34,21 @@ pub(super) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         None if start.oldest || start.ends() => (NatsStart::Oldest, None),
         None => (NatsStart::Now, None),
     };
-    let ends = start.ends();
     let source = connect(arguments.from.clone(), global).await?;
     let hosts = selected(source.hosts().await.map_err(|error| failure(&error))?, &global.hosts)?;
-    let globs: Vec<String> = arguments.probes.iter().map(|pattern| glob::of_names(pattern)).collect();
-    let is_wanted = move |probe: &str| {
-        let matches = |glob: &String| glob.is_empty() || glob::matches(glob.as_bytes(), probe.as_bytes());
-        globs.is_empty() || globs.iter().any(matches)
-    };
-    let request = NatsRequest::default()
-        .start(begin)
-        .probes(is_wanted)
-        .sample_one_in(one_in)
-        .fields(Projection::new(arguments.form.fields.clone()));
-    let request = if ends { request.until_now() } else { request };
-    let request = match filter {
-        Some(filter) => request.filter(filter),
-        None => request,
+    let globs = arguments.probes.iter().map(|pattern| glob::of_names(pattern));
+    // Empty: all.
+    let globs: Vec<_> =
+        globs.map(|glob| Glob::new(if glob.is_empty() { "*" } else { glob.as_str() })).collect();
+    let is_wanted =
+        move |probe: &str| globs.is_empty() || globs.iter().any(|glob: &Glob| glob.matches(probe));
+    let request = NatsRequest {
+        start: begin,
+        until_now: start.ends(),
+        probes: Some(ProbePredicate::new(is_wanted)),
+        filter,
+        sample_one_in: one_in,
+        fields: Projection::new(arguments.form.fields.clone()),
     };
     let default = MergeOptions::default();
     let options = MergeOptions {
@@ -96,23 +97,25 @@ fn selected(there: Vec<String>, lists: &[String]) -> Result<Vec<String>, Failure
         let hint = "see `kprobectl ledger` on the hosts; --stream and --subject-prefix must be those of their `[export.nats]`";
         return Err(Failure::usage(message, Some(hint.to_owned())));
     }
-    if lists.is_empty() || lists.iter().any(|list| list == "all") {
+    let terms: Vec<&str> = lists.iter().flat_map(|list| split(list)).collect();
+    if lists.is_empty() || terms.contains(&"all") {
         return Ok(there);
     }
     let mut globs = Vec::new();
-    for list in lists {
+    for term in terms {
         let wrong = |why: &dyn std::fmt::Display| {
             let hint = "with `--from`, write names, globs and ranges (`web[001-480]`)".to_owned();
-            Failure::usage(format!("`--hosts {list}`: {why}"), Some(hint))
+            Failure::usage(format!("`--hosts {term}`: {why}"), Some(hint))
         };
-        for name in expand(list).map_err(|error| wrong(&error))? {
-            if !there.iter().any(|host| glob::matches(name.as_bytes(), host.as_bytes())) {
+        for name in expand(term).map_err(|error| wrong(&error))? {
+            let glob = Glob::new(name.as_str());
+            if !there.iter().any(|host| glob.matches(host)) {
                 return Err(wrong(&format_args!("the stream has no host `{name}`")));
             }
-            globs.push(name);
+            globs.push(glob);
         }
     }
-    let is_asked = |host: &String| globs.iter().any(|glob| glob::matches(glob.as_bytes(), host.as_bytes()));
+    let is_asked = |host: &String| globs.iter().any(|glob: &Glob| glob.matches(host));
     Ok(there.into_iter().filter(is_asked).collect())
 }
 
@@ -147,6 +150,9 @@ mod tests {
         assert_eq!(names(&["all"]).unwrap(), there());
         assert_eq!(names(&["web[1-2]"]).unwrap(), ["web1", "web2"]);
         assert_eq!(names(&["*1"]).unwrap(), ["db1", "web1"]);
+        assert_eq!(names(&["db1,web[1,2]"]).unwrap(), there());
+        assert_eq!(names(&["web1, db1", "web2"]).unwrap(), there());
+        assert_eq!(names(&["web1,all"]).unwrap(), there());
         let error = names(&["web[1-3]"]).unwrap_err();
         assert!(error.contains("`--hosts web[1-3]`") && error.contains("no host `web3`"), "{error}");
         assert!(selected(Vec::new(), &[]).is_err());

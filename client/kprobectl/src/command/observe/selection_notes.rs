@@ -1,5 +1,7 @@
 //! Notes before the first event: which probes are observed, and which options do not fit them.
 
+use std::collections::HashSet;
+
 use kprobed_client::Client;
 use kprobed_client::api::{ListProbesRequest, Probe, ProbeFilter, ProbeState};
 use kprobed_client::event::StreamRequest;
@@ -35,6 +37,8 @@ impl ObservedSources {
         let all = [String::new()];
         let globs = if selection.probes.is_empty() { &all[..] } else { &selection.probes };
         let mut selected = Self { sources: Vec::new(), records: false };
+        // Globs may overlap.
+        let mut seen = HashSet::new();
         for glob in globs {
             let request = ListProbesRequest {
                 name_glob: glob.clone(),
@@ -42,8 +46,10 @@ impl ObservedSources {
                 ..Default::default()
             };
             for probe in client.select_probes(request).await? {
-                selected.records |= probe.state() == ProbeState::Armed;
-                selected.sources.push(ObservedSource::of(probe));
+                if seen.insert(probe.name.clone()) {
+                    selected.records |= probe.state() == ProbeState::Armed;
+                    selected.sources.push(ObservedSource::of(probe));
+                }
             }
         }
         Ok(selected)

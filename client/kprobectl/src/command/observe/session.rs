@@ -306,6 +306,9 @@ impl Session {
         } else {
             follow.follow(&mut stop, &mut printer).await
         };
+        // A command with temporary probes ends when it loses the connection.
+        let is_lost =
+            is_one && !self.ends && matches!(end, Ok(End::Stopped(_))) && follow.source.started("").is_none();
         let mut end = follow.delete(end, &mut stop, &mut printer).await;
         let Follow { mut source, before, child, has_begun, .. } = follow;
         if !end.as_ref().is_err_and(Failure::is_broken_pipe)
@@ -334,12 +337,16 @@ impl Session {
             printer.host_accounts(&accounts, &ledger)?;
             printer.flush()?;
         }
+        if is_lost {
+            printer.summary.unread = Some("the connection was lost, and not made again".to_owned());
+        }
         printer.print_summary();
         let limited =
             self.count.is_some() || self.duration.is_some() || self.ends || !self.command.is_empty();
         let mut worst = match end.map_err(Failure::in_stream)? {
             End::Over if is_one && !self.ends => return Err(Failure::stream_ended()),
             End::Interrupted => Exit::Interrupted,
+            End::Stopped(_) if is_lost => Exit::Interrupted,
             // Without a limit an interrupt is the regular end; with one, it is early.
             End::Stopped(StopReason::Signal) if limited => Exit::Interrupted,
             End::Enough | End::Over | End::Failed | End::Stopped(_) => Exit::Success,

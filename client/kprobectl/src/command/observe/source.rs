@@ -50,6 +50,8 @@ pub(super) struct OneHost {
     /// Which events are the last ones, when the probes are deleted.
     last: Option<Last>,
     is_over: bool,
+    /// The connection was lost, and is not made again yet.
+    is_lost: bool,
     /// The run of the daemon that the stream is in.
     epoch: Option<u64>,
     /// The calls that are shown, if some are.
@@ -85,6 +87,7 @@ impl Source {
             cut_sequence: None,
             last: None,
             is_over: false,
+            is_lost: false,
             epoch: None,
             calls: None,
         }))
@@ -282,6 +285,7 @@ impl OneHost {
         }
         match self.stream.next().await? {
             Some(ResumingItem::Item(StreamItem::Started(_))) => {
+                printer.summary.reconnects += u64::from(std::mem::take(&mut self.is_lost));
                 return Ok(Step::Host { name: String::new(), is_live: true });
             }
             Some(ResumingItem::Item(item)) => self.print(item, limit, printer)?,
@@ -289,6 +293,7 @@ impl OneHost {
                 return Err(error.into());
             }
             Some(ResumingItem::Interrupted(interruption)) if !self.once => {
+                self.is_lost = true;
                 printer.interrupted(&interruption)?;
             }
             Some(ResumingItem::Interrupted(_)) | None => {

@@ -208,9 +208,6 @@ impl<'o> EventPrinter<'o> {
     /// Prints that the connection was lost; in text, only the first of several failures in a row.
     pub(crate) fn interrupted(&mut self, interruption: &Interruption) -> io::Result<()> {
         let failures = interruption.failures;
-        if failures == 1 {
-            self.summary.reconnects += 1;
-        }
         let why = text::why(interruption);
         if !self.is_for_people() {
             return self.object(&json!({ "type": "interruption", "error": why, "failures": failures }));

@@ -19,7 +19,7 @@ pub(crate) struct Summary {
     pub(crate) recorded: Option<Recorded>,
     /// Events that were shown after later ones, although the order of time was requested.
     pub(crate) late: u64,
-    /// Times the connection was lost.
+    /// Connections that were lost and made again.
     pub(crate) reconnects: u64,
     /// Why events that the probes recorded last may be missing, uncounted.
     pub(crate) unread: Option<String>,

@@ -158,6 +158,30 @@ fn counts_by_host_are_those_of_each_and_hosts_that_counted_the_same_are_shown_to
 }
 
 #[test]
+fn what_hosts_say_when_they_define_probes_is_shown() {
+    let fakes: Vec<_> = (0..2).map(|_| Fake::start(Ending::Open)).collect();
+    let directory = fleet(&fakes);
+    // The fake warns of the probe that it makes for this.
+    let hist = ["hist", "p do_waiting", "--hosts", "web[0-1]", "--for", "100ms"];
+    let folded =
+        ["stacks", "p do_waiting", "--by", "host", "--folded", "--hosts", "web[0-1]", "--for", "100ms"];
+    let warning = "some calls are inlined and will not be seen";
+    for arguments in [&hist[..], &folded] {
+        let told = String::from_utf8(run(&directory, arguments).stderr).unwrap();
+        assert_eq!(told.matches(warning).count(), 1, "{told}");
+        assert!(told.contains("web[0-1] (2 hosts, kernel 6.12.1)\n"), "{told}");
+    }
+    let told = run(&directory, &[&hist[..], &["-o", "json"]].concat());
+    let text = String::from_utf8(told.stdout).unwrap();
+    let objects: Vec<Value> =
+        serde_json::Deserializer::from_str(&text).into_iter().collect::<Result<_, _>>().unwrap();
+    let said =
+        objects.iter().filter(|one| one["messages"].as_str().is_some_and(|said| said.contains(warning)));
+    assert_eq!(said.count(), 2, "{text}");
+    assert!(!String::from_utf8_lossy(&told.stderr).contains(warning));
+}
+
+#[test]
 fn what_cannot_be_added_up_is_refused() {
     let fakes = [Fake::start(Ending::Open)];
     let directory = fleet(&fakes);

@@ -55,6 +55,10 @@ pub(crate) enum Ending {
     Ended,
     /// It breaks off with an error.
     Broken,
+    /// The first breaks off with an error, and the next one stays open.
+    BrokenOnce,
+    /// The first breaks off with an error, and no other begins.
+    Gone,
 }
 
 /// When a stream of events begins.

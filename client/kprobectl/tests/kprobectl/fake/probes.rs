@@ -10,7 +10,7 @@ use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status, Streaming};
 
 use super::services::{Answer, BoxedStream, Services};
-use super::{Beginning, answers, calls};
+use super::{Beginning, Ending, answers, calls};
 
 /// A change, as in the log of changes.
 fn told(change: &Change) -> String {
@@ -221,15 +221,19 @@ impl ProbeService for Services {
         Ok(Response::new(answer))
     }
 
-    /// Two probes and a change; then the stream ends. A watch that resumes is refused, with its
-    /// token in the message.
+    /// Two probes and a change; then the stream ends, unless it is endless. A watch that resumes is refused, with
+    /// its token in the message.
     async fn watch_probes(&self, request: Request<WatchProbesRequest>) -> Answer<Self::WatchProbesStream> {
         let request = request.into_inner();
         if !request.resume_token.is_empty() {
             let message = format!("resumed behind {}", request.resume_token);
             return Err(Status::failed_precondition(message));
         }
-        Ok(Response::new(Box::pin(tokio_stream::iter(answers::watched()).map(Ok))))
+        let watched = tokio_stream::iter(answers::watched()).map(Ok);
+        if self.ending == Ending::Endless {
+            return Ok(Response::new(Box::pin(watched.chain(tokio_stream::pending()))));
+        }
+        Ok(Response::new(Box::pin(watched)))
     }
 
     /// Answers when the whole text is there.

@@ -107,7 +107,14 @@ impl EventService for Services {
         let is_restarted =
             request.start.as_ref().is_some_and(|start| start.start == Some(Start::LastEvents(77)));
         let oldest = request.start.as_ref().is_some_and(|start| start.start == Some(Start::Oldest(true)));
-        self.asked.lock().unwrap().push(request);
+        let is_first = {
+            let mut asked = self.asked.lock().unwrap();
+            asked.push(request);
+            asked.len() == 1
+        };
+        if self.ending == Ending::Gone && !is_first {
+            return Err(Status::unavailable("shutting down"));
+        }
         let canned = [
             Message::Started(StreamStarted {
                 filters: answers::checked_filter(&selection),
@@ -155,8 +162,9 @@ impl EventService for Services {
         });
         Ok(Response::new(match self.ending {
             Ending::Ended => Box::pin(canned),
+            Ending::BrokenOnce if !is_first => Box::pin(canned.chain(tokio_stream::pending())),
             Ending::Open => Box::pin(canned.chain(tokio_stream::pending())),
-            Ending::Broken => {
+            Ending::Broken | Ending::BrokenOnce | Ending::Gone => {
                 Box::pin(canned.chain(tokio_stream::once(Err(Status::unavailable("shutting down")))))
             }
             Ending::Endless => Box::pin(
