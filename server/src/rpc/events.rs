@@ -262,9 +262,16 @@ impl EventService for EventServer {
                 // They are made from columns, which have all fields.
                 (view.form, view.projection) = (Form::Columns, Projection::default());
             }
-            let feed = Feed::open(&self.log, self.hub.subscribe(view), start::of(request.start)?)
-                .await
-                .map_err(start::ended)?;
+            let start = start::of(request.start)?;
+            if start.until_now {
+                // What the kernel has recorded until now is read first, and stored. If it cannot be read, the history
+                // is there all the same.
+                drop(self.control.ledger().await);
+                if let Some(history) = &self.log.history {
+                    drop(history.settle().await);
+                }
+            }
+            let feed = Feed::open(&self.log, self.hub.subscribe(view), start).await.map_err(start::ended)?;
             let started = self.started(feed.subscription(), filters);
             let mut stream = EventMessages {
                 run: feed.run(),
