@@ -97,9 +97,16 @@ fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon_with(&probe_config(""))?;
     guest.add("p:slow __x64_sys_getsid")?;
     let bare = storm(&guest, 400, 0)?.per_s;
-    let (mut overruns, mut tripped, mut deleted) = (Vec::new(), 0.0_f64, 0.0_f64);
+    // Not armed, the place runs as without a probe. The list has one of the names of the function.
+    let is_armed = || -> Result<bool> {
+        let list = guest.shell("cat /sys/kernel/debug/kprobes/list")?;
+        let line = list.lines().find(|line| line.contains("getppid")).context("it is gone")?;
+        Ok(!line.contains("[DISABLED]"))
+    };
+    let mut overruns = Vec::new();
     for round in 0..effort::pick(4, 50) {
         guest.add("p:storm __x64_sys_getppid")?;
+        ensure!(is_armed()?, "the list shows it otherwise");
         if round % 2 == 1 {
             // The daemon has seen that nothing happens, and looks no more.
             guest.workload(&["numbers", "1000000", "600", "--pause-us", "5000"])?;
@@ -122,28 +129,18 @@ fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
         let hit_ns = figure(&probe.state_message, " ns,")?;
         let events: Vec<_> = recording.of("kprobes/storm", "workload").collect();
         overruns.push(overrun(&events, hit_ns)?);
-        // Other work of the machine only makes a storm slower: the fastest of each are compared.
-        for _ in 0..3 {
-            tripped = tripped.max(storm(&guest, 200, 0)?.per_s);
-        }
+        ensure!(!is_armed()?, "a tripped probe costs something");
         guest.delete("storm")?;
-        for _ in 0..3 {
-            deleted = deleted.max(storm(&guest, 200, 0)?.per_s);
-        }
     }
     overruns.sort();
-    let speed = tripped / deleted;
     progress::note(format_args!(
-        "{}: disarmed after the breach within {overruns:.0?}; {bare:.0} calls a second without a probe, \
-         and with one that has tripped {:.0} % of that without it",
+        "{}: disarmed after the breach within {overruns:.0?}; {bare:.0} calls a second without a probe",
         fixture.series(),
-        speed * 100.0,
     ));
     // A round can meet other work of the machine, for which it stops the guest: of few rounds, each second one.
     let in_time = overruns.iter().filter(|overrun| **overrun <= DISARMED_WITHIN).count();
     let late = effort::pick(overruns.len() / 2, 1);
     ensure!(in_time + late >= overruns.len(), "{overruns:?}\n{}", guest.log());
-    ensure!(speed >= 0.9, "a tripped probe costs something: {tripped} calls a second, {deleted} without it");
     ensure!(guest.probe("slow")?.state() == ProbeState::Armed, "a slow probe stays");
     Ok(())
 }
