@@ -245,10 +245,11 @@ impl Controller {
             let budget_at = self.budget.due();
             // Without probes there is nothing to repair.
             next_repair = next_repair.filter(|_| depends_on_others).or_else(|| self.next_repair());
-            // What is due goes before commands: however many wait, a probe that is too dear is disarmed in time, and
-            // a lease ends.
+            // Commands and what is due take turns. However many commands wait, a probe that is too dear is disarmed in
+            // time, and a lease ends; and clients are answered, however long a look takes that is due again at its end.
             let queued = tokio::select! {
                 biased;
+                () = ready(()), if waiting.has_turn() => None,
                 // Without probes nothing is hit, and the thread need not wake up.
                 () = sleep_until(next_sample), if depends_on_others => {
                     self.watch_modules().await;

@@ -46,6 +46,8 @@ pub(super) struct Turns {
     waiting: VecDeque<(Account, VecDeque<QueuedCommand>)>,
     /// Whose command was taken last, and its others. Whoever comes meanwhile goes first.
     last: Option<(Account, VecDeque<QueuedCommand>)>,
+    /// A command was taken since the last question for a turn.
+    was_taken: bool,
 }
 
 impl Turns {
@@ -65,7 +67,13 @@ impl Turns {
         let QueuedCommand { command, place, .. } = commands.pop_front()?;
         drop(place);
         self.last = Some((account, commands));
+        self.was_taken = true;
         Some(command)
+    }
+
+    /// Whether the next turn is that of a command, whatever else is due: one waits, and none has just been carried out.
+    pub(super) fn has_turn(&mut self) -> bool {
+        !std::mem::take(&mut self.was_taken) && !self.is_empty()
     }
 
     /// Whether no command waits.
@@ -100,6 +108,22 @@ mod tests {
 
     fn who(command: &Command) -> String {
         command.caller().map(|caller| caller.principal.account()).unwrap_or_default()
+    }
+
+    /// Whatever is due is done between two commands, and a command is carried out between two of that.
+    #[test]
+    fn commands_and_what_is_due_take_turns() {
+        let mut turns = Turns::default();
+        assert!(!turns.has_turn(), "none waits");
+        for _ in 0..2 {
+            turns.push(QueuedCommand::of_the_daemon(Command::Stop(None)));
+        }
+        for _ in 0..2 {
+            assert!(turns.has_turn() && turns.has_turn(), "until it has had its turn");
+            assert!(turns.next().is_some());
+            assert!(!turns.has_turn(), "what is due comes now");
+        }
+        assert!(!turns.has_turn() && turns.is_empty());
     }
 
     /// However many changes of one principal wait, another one waits for the change that is under way, and for none of
