@@ -185,8 +185,9 @@ pub(super) fn refuse(text: &str, outcome: &CheckOutcome, taken: Option<&Taken>) 
     Err(match outcome.against(taken) {
         None => return Ok(()),
         Some(Against::Place(refusal)) => {
-            let refusal = refusal.clone().or_hint(|| outcome.nearest().hint());
-            Error::place(text, &refusal, &outcome.unread)
+            let mut found = vec![refusal.clone().or_hint(|| outcome.nearest().hint())];
+            found.extend_from_slice(&outcome.unread);
+            Error::definition(text, &found)
         }
         Some(Against::Text(problem)) => Error::definition(text, std::slice::from_ref(problem)),
         Some(Against::Name(taken)) => Error::taken(text, taken),

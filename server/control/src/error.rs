@@ -17,8 +17,7 @@ use kprobed_lang::definition::{self, Diagnostic, RefusedBy};
 use kprobed_lang::model::LabelError;
 use kprobed_trace::filter::FilterError;
 use kprobed_verdict::checker::{CheckError, Taken};
-use kprobed_verdict::message::{diagnostic, finding, of_refusal};
-use kprobed_verdict::validate::{Refusal, Rule};
+use kprobed_verdict::message::{diagnostic, finding};
 
 /// Why a request failed, for programs.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -182,10 +181,10 @@ impl Error {
 
     /// Whether this daemon refuses a place that the kernel would take.
     pub fn is_objection(&self) -> bool {
-        let by_kprobed = |rule: &&Rule| rule.refused_by() == RefusedBy::Kprobed;
+        let is_its_reason = |code: &definition::Code| code.is_objection() && code.name() == self.reason.name;
         self.is_of_definition()
             && self.value("by") == Some("kprobed")
-            && Rule::ALL.iter().filter(by_kprobed).any(|rule| rule.name() == self.reason.name)
+            && definition::Code::ALL.iter().any(is_its_reason)
     }
 
     /// A field of a request has a value that it cannot have.
@@ -284,7 +283,7 @@ impl Error {
             .fix("kprobectl functions --events PART")
     }
 
-    /// The text is not a definition.
+    /// The text is not a definition, or the kernel would refuse its place.
     pub fn definition(text: &str, found: &[Diagnostic]) -> Self {
         let error = match found.first() {
             Some(first) => {
@@ -301,16 +300,6 @@ impl Error {
             None => Self::new(Reason::BAD_DEFINITION, "the definition cannot be read"),
         };
         error.field(DEFINITION).diagnostics(text, found.iter().map(diagnostic).collect())
-    }
-
-    /// The kernel would refuse the place. The text may have further problems.
-    pub fn place(text: &str, refusal: &Refusal, further: &[Diagnostic]) -> Self {
-        let reason = Reason { name: refusal.rule.name(), code: Code::InvalidArgument };
-        let found = std::iter::once(of_refusal(refusal)).chain(further.iter().map(diagnostic));
-        Self::new(reason, &refusal.message)
-            .field(DEFINITION)
-            .refused(refusal.errno as i32, refusal.refused_by())
-            .diagnostics(text, found.collect())
     }
 
     /// The name of a definition is taken.

@@ -213,7 +213,7 @@ pub(super) fn placed(
     let Ok(outcome) = checker.check_text(&probe.spec.definition, facts) else { return Ok(probe) };
     let footprint = Footprint::of(&outcome);
     if let Some(refusal) = &outcome.report.refusal {
-        let trouble = Trouble::objection(&refusal.clone().or_hint(|| outcome.nearest().hint()));
+        let trouble = Trouble::objection(refusal.clone().or_hint(|| outcome.nearest().hint()));
         return Err(Box::new(Held { trouble, guarded: probe.guarded, footprint }));
     }
     Ok(probe.resolved(&outcome.definition, &outcome.report, footprint))
@@ -240,7 +240,7 @@ fn look_at(
         Some(held(trouble, guarded.with(None, &facts)))
     };
     if let Some(objection) = outcome.report.objection.as_ref().filter(|_| is_in_module) {
-        let trouble = Trouble::objection(&objection.clone().or_hint(|| outcome.nearest().hint()));
+        let trouble = Trouble::objection(objection.clone().or_hint(|| outcome.nearest().hint()));
         return held(trouble, guarded.with(None, &facts));
     }
     let clear = || Looked::Clear(guarded.with(None, &facts));

@@ -18,7 +18,7 @@ use kprobed_lang::definition::{Code, Diagnostic, ProbeDefinition, ProbeKind};
 use kprobed_rights::Object;
 use kprobed_trace::decode::Schema;
 use kprobed_verdict::meaning::Meaning;
-use kprobed_verdict::validate::{Arming, Refusal, Report};
+use kprobed_verdict::validate::{Arming, Report};
 
 /// State of a probe: what the kernel has, compared with what was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -167,8 +167,8 @@ impl Trouble {
     }
 
     /// This daemon's own refusal of a place.
-    pub(super) fn objection(refusal: &Refusal) -> Self {
-        Self { code: refusal.rule.name(), reason: refusal.message.clone(), hint: refusal.hint.clone() }
+    pub(super) fn objection(refusal: Diagnostic) -> Self {
+        Self { code: refusal.code.name(), reason: refusal.message, hint: refusal.hint.unwrap_or_default() }
     }
 
     /// Several troubles as one, with the code of the first. Absent if there are none.

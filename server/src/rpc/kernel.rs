@@ -251,7 +251,7 @@ impl OurProbes {
             boundary,
             entry,
             probeable: refusal.is_none(),
-            rule: refusal.map_or("", |refusal| refusal.rule.name()).to_owned(),
+            rule: refusal.map_or("", |refusal| refusal.code.name()).to_owned(),
             refusal: refusal.map(|refusal| refusal.message.clone()).unwrap_or_default(),
             arming: verdict.map_or(v1::Arming::Unspecified, message::arming).into(),
             // The code is shown as it is without probes. A probe that the caller may not know of can be among

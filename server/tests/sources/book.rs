@@ -9,7 +9,6 @@ use kprobed_control::error::Reason;
 use kprobed_filter::FilterCode;
 use kprobed_lang::definition::Code;
 use kprobed_verdict::meaning::DifferenceKind;
-use kprobed_verdict::validate::Rule;
 
 use super::pages::{files, links, quoted, read};
 use super::words::has_phrase;
@@ -231,7 +230,6 @@ fn every_code_has_an_entry() {
         assert!(text.contains("\nFix: "), "{name} has no fix");
     }
     let known = Code::ALL.iter().map(|code| code.name());
-    let known = known.chain(Rule::ALL.iter().map(|rule| rule.name()));
     let known = known.chain(FilterCode::ALL.iter().map(|code| code.name()));
     let known = known.chain(DifferenceKind::ALL.iter().map(|kind| kind.code()));
     let known: BTreeSet<_> = known.chain(Reason::ALL.iter().map(|reason| reason.name)).collect();

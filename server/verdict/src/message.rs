@@ -11,7 +11,7 @@ use nix::errno::Errno;
 
 use crate::checker::{Against, CheckError, CheckOutcome, Checker, MeaningChange, Preview, Taken};
 use crate::meaning::{Build, Difference};
-use crate::validate::{Arming, Nearest, Refusal, ShownInstruction};
+use crate::validate::{Arming, Nearest, ShownInstruction, kernel_code};
 
 /// How much an answer contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -48,11 +48,8 @@ pub fn judged(
     let mut response = match against {
         Some(Against::Place(refusal)) => {
             let found = refusal.clone().or_hint(|| nearest.hint());
-            v1::CheckProbeResponse {
-                diagnostics: vec![of_refusal(&found)],
-                kernel_reason: refusal.kernel_code().to_owned(),
-                ..refused(refusal.errno, refusal.rule.name(), refusal.refused_by())
-            }
+            let kernel_reason = kernel_code(refusal).to_owned();
+            v1::CheckProbeResponse { kernel_reason, ..unreadable(&[found]) }
         }
         Some(Against::Text(problem)) => unreadable(std::slice::from_ref(problem)),
         Some(Against::Name(taken)) => unreadable(std::slice::from_ref(&taken.problem)),
@@ -216,10 +213,4 @@ pub const fn refused_by(by: RefusedBy) -> v1::RefusedBy {
         RefusedBy::Kernel => v1::RefusedBy::Kernel,
         RefusedBy::Kprobed => v1::RefusedBy::Kprobed,
     }
-}
-
-/// Why a place is refused.
-pub fn of_refusal(refusal: &Refusal) -> v1::Diagnostic {
-    let found = finding(refusal.rule.name(), (&refusal.message, &refusal.hint), refusal.span.range());
-    v1::Diagnostic { by: refused_by(refusal.refused_by()).into(), ..found }
 }

@@ -276,6 +276,70 @@ codes! {
     /// The address is not the start of an instruction.
     BadInsnBndry "BAD_INSN_BNDRY" "Probe point is not an instruction boundary"
         "use an offset at which an instruction starts";
+    /// Ours: the kernel has no name for the place at the offset.
+    UnnamedPlace "BAD_PROBE_ADDR" ""
+        "";
+    /// Ours: a symbol that an argument reads (`@SYMBOL`) does not exist.
+    UnknownMemorySymbol "UNKNOWN_MEMORY_SYMBOL" ""
+        "";
+    /// Ours: a return probe at an address that is not a function's entry.
+    NotEntryAddress "NOT_FUNCTION_ENTRY" ""
+        "";
+    /// Ours: a function whose return must not be touched.
+    ReturnBlacklisted "RETURN_BLACKLISTED" ""
+        "";
+    /// Ours: a function that ftrace does not trace.
+    NotraceFunction "NOTRACE_FUNCTION" ""
+        "";
+    /// Ours: not code of the kernel or of a module.
+    NotText "NOT_KERNEL_TEXT" ""
+        "";
+    /// Ours: a range that kprobes must not touch.
+    Blacklisted "BLACKLISTED" ""
+        "";
+    /// Ours: part of a jump label.
+    JumpLabel "JUMP_LABEL" ""
+        "";
+    /// Ours: part of a static call.
+    StaticCall "STATIC_CALL" ""
+        "";
+    /// Ours: the instruction of a BUG or WARN.
+    BugTrap "BUG_TRAP" ""
+        "";
+    /// Ours: the padding or the type hash in front of a function.
+    Preamble "FUNCTION_PREAMBLE" ""
+        "";
+    /// Ours: the bytes at the place cannot be read.
+    UnreadableCode "UNREADABLE_CODE" ""
+        "";
+    /// Ours: an instruction that traps by itself.
+    TrapInstruction "TRAP_INSTRUCTION" ""
+        "";
+    /// Ours: an instruction that can be neither executed out of line nor emulated.
+    UnsupportedInstruction "UNSUPPORTED_INSTRUCTION" ""
+        "";
+    /// Ours: the offset is after the end of the function. If the kernel refuses what is there, it does so for another
+    /// reason; if it accepts that, this daemon does not.
+    OutsideFunction "OUTSIDE_FUNCTION" ""
+        "";
+    /// Ours: the kernel may replace the place by a jump over an instruction that other code jumps to.
+    JumpOverLanding "JUMP_OVER_LANDING" ""
+        "";
+    /// Ours: the kernel expects that the instruction faults.
+    ExpectedFault "EXPECTED_FAULT" ""
+        "";
+    /// Ours: a conditional jump goes the wrong way.
+    MisjudgedJump "MISJUDGED_JUMP" ""
+        "";
+    /// Ours: the kernel reads behind the end of the module.
+    EndOfModule "END_OF_MODULE" ""
+        "";
+    /// Ours: the CPU can have no table of interrupts there.
+    NoInterruptTable "NO_INTERRUPT_TABLE" ""
+        "";
+    /// Ours: the kernel accepts it, and never arms it.
+    NeverArmed "NEVER_ARMED" ""
+        "";
     /// The kernel refused to register the probe.
     FailRegProbe "FAIL_REG_PROBE" "Failed to register probe event"
         "this address cannot be probed";
@@ -431,7 +495,6 @@ impl Code {
             | Self::IgnoredText
             | Self::OffsetTruncated
             | Self::DangerousArray
-            | Self::DangerousMemory
             | Self::NoDefinition
             | Self::SeveralLines
             | Self::WouldAppend
@@ -445,8 +508,24 @@ impl Code {
             | Self::TooManyParameters
             | Self::NoSuchEvent
             | Self::EventHasNoSwitch => RefusedBy::Kprobed,
+            _ if self.is_objection() => RefusedBy::Kprobed,
             _ => RefusedBy::Kernel,
         }
+    }
+
+    /// Whether it is of a place that the kernel takes, and this daemon usually does not.
+    pub const fn is_objection(self) -> bool {
+        matches!(
+            self,
+            Self::OutsideFunction
+                | Self::JumpOverLanding
+                | Self::ExpectedFault
+                | Self::MisjudgedJump
+                | Self::EndOfModule
+                | Self::NoInterruptTable
+                | Self::DangerousMemory
+                | Self::NeverArmed
+        )
     }
 
     /// The code of a text that the kernel wrote into `error_log`.

@@ -99,6 +99,15 @@ impl Diagnostic {
         self
     }
 
+    /// The same with a hint, if it had none.
+    #[must_use]
+    pub fn or_hint(mut self, hint: impl FnOnce() -> String) -> Self {
+        if self.hint.as_deref().unwrap_or_default().is_empty() {
+            self.hint = Some(hint());
+        }
+        self
+    }
+
     /// The position that the kernel would print for this problem: a byte offset into the command as
     /// the kernel shows it, which is the words of the line joined by single blanks
     /// (kernel/trace/trace_probe.c:__trace_probe_log_err). The caret column of `error_log` is 11

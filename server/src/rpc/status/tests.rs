@@ -11,7 +11,6 @@ use kprobed_lang::samples::{v6_1, v6_12};
 use kprobed_trace::feed::FeedError;
 use kprobed_trace::history::HistoryError;
 use kprobed_verdict::checker::Taken;
-use kprobed_verdict::validate::Refusal;
 
 /// What a client makes of a status.
 fn told(status: Status) -> RpcError {
@@ -84,20 +83,10 @@ fn every_status_has_a_reason() {
 /// A mistake in the text, and a refusal of its place, are about the field that has the text.
 #[test]
 fn a_refused_definition_is_about_its_field() {
-    use kprobed_lang::definition::Step;
-    use kprobed_verdict::validate::Rule;
-    use nix::errno::Errno;
-
     let mistake = of_text("p:x", &v6_12());
-    let refusal = Refusal {
-        rule: Rule::InstructionBoundary,
-        errno: Errno::EILSEQ,
-        message: "in the middle of an instruction".to_owned(),
-        hint: String::new(),
-        span: Span::new(8, 18),
-        step: Step::REGISTRATION,
-    };
-    let place = told(of(Error::place("p:g/e vfs_read+3 %di", &refusal, &[])));
+    let message = "in the middle of an instruction";
+    let refusal = Diagnostic::error(definition::Code::BadInsnBndry, Span::new(8, 18), message);
+    let place = told(of(Error::definition("p:g/e vfs_read+3 %di", &[refusal])));
     for (refused, reason) in [(mistake, "NO_PLACE"), (place, "BAD_INSN_BNDRY")] {
         assert_eq!((refused.reason.as_str(), refused.fields[0].field.as_str()), (reason, "definition"));
     }

@@ -6,7 +6,6 @@ use std::fs;
 use std::path::Path;
 
 use kprobed_lang::definition;
-use kprobed_verdict::validate::Rule;
 use prost::Message as _;
 use tonic::{Code, Status};
 use tonic_types::pb;
@@ -36,8 +35,7 @@ impl Documented {
         let info = details.iter().find(|detail| detail.type_url.ends_with("google.rpc.ErrorInfo"));
         let info = info.ok_or_else(|| format!("no reason: {status:?}"))?;
         let reason = pb::ErrorInfo::decode(info.value.as_slice()).map_err(|error| error.to_string())?.reason;
-        let is_rule = definition::Code::ALL.iter().any(|code| code.name() == reason)
-            || Rule::ALL.iter().any(|rule| rule.name() == reason);
+        let is_rule = definition::Code::ALL.iter().any(|code| code.name() == reason);
         let code = name(status.code());
         match self.codes.get(&reason) {
             Some(codes) if codes.iter().any(|known| known == code) => Ok(reason),

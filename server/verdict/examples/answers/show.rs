@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use kprobed_host::kernel::RecentFacts;
 use kprobed_lang::definition::{Definition, Diagnostic};
 use kprobed_verdict::checker::{Against, CheckError, CheckOutcome, Checker, DefinitionText};
-use kprobed_verdict::validate::Refusal;
+use kprobed_verdict::validate::kernel_code;
 
 /// The answer to a check, and to the other questions that parse the text.
 pub(crate) fn answer(checker: &Checker, line: &str, facts: &mut RecentFacts<'_>) -> String {
@@ -51,8 +51,8 @@ fn verdict(out: &mut String, checker: &Checker, outcome: &CheckOutcome) {
         None => writeln!(out, "  accepted").ok(),
         Some(Against::Place(refusal)) => {
             let nearest = outcome.nearest().hint();
-            writeln!(out, "  refused for its place").ok();
-            place(out, &refusal.clone().or_hint(|| nearest));
+            writeln!(out, "  refused for its place ({})", kernel_code(refusal)).ok();
+            problems(out, &[refusal.clone().or_hint(|| nearest)]);
             Some(())
         }
         Some(Against::Text(found)) => {
@@ -82,17 +82,6 @@ fn verdict(out: &mut String, checker: &Checker, outcome: &CheckOutcome) {
     if let Some(meaning) = meaning {
         writeln!(out, "  means {:?}", meaning.parts).ok();
     }
-}
-
-fn place(out: &mut String, refusal: &Refusal) {
-    let Refusal { rule, errno, message, hint, span, .. } = refusal;
-    let (name, code, by) = (rule.name(), refusal.kernel_code(), rule.refused_by());
-    writeln!(
-        out,
-        "    {name} ({code}, {errno:?}, {by:?}) at {}..{}: {message} [{hint}]",
-        span.start, span.end
-    )
-    .ok();
 }
 
 fn problems(out: &mut String, problems: &[Diagnostic]) {

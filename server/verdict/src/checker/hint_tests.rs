@@ -75,7 +75,7 @@ fn problem(checker: &Checker, text: &str) -> Option<(String, Span, String)> {
         Ok(outcome) => match outcome.against(None)? {
             Against::Place(refusal) => {
                 let refusal = refusal.clone().or_hint(|| outcome.nearest().hint());
-                Some((refusal.rule.name().to_owned(), refusal.span, refusal.hint))
+                Some((refusal.code.name().to_owned(), refusal.span, refusal.hint.unwrap_or_default()))
             }
             Against::Text(found) => {
                 Some((found.code.name().to_owned(), found.span, found.hint.clone().unwrap_or_default()))

@@ -13,7 +13,7 @@ use kprobed_lang::model::ProbeName;
 
 use super::{DefinitionText, Taken};
 use crate::meaning::{self, Meaning, Subject};
-use crate::validate::{self, Arming, BootDependence, Nearest, Refusal, Report, Surroundings, typed};
+use crate::validate::{self, Arming, BootDependence, Nearest, Report, Surroundings, typed};
 
 /// The findings of a check of a well-formed definition.
 #[derive(Clone, Debug)]
@@ -45,7 +45,7 @@ pub struct CheckOutcome {
 #[derive(Clone, Copy, Debug)]
 pub enum Against<'a> {
     /// Its place.
-    Place(&'a Refusal),
+    Place(&'a Diagnostic),
     /// Another part of its text.
     Text(&'a Diagnostic),
     /// Its name.
@@ -76,7 +76,7 @@ impl CheckOutcome {
     /// Why the definition is refused, if it is: the problem that the kernel finds first, or else
     /// one by this daemon's own rules. `taken` is the result of [`super::Checker::taken`].
     pub fn against<'a>(&'a self, taken: Option<&'a Taken>) -> Option<Against<'a>> {
-        let place = |refusal: &'a Option<Refusal>| refusal.as_ref().map(Against::Place);
+        let place = |refusal: &'a Option<Diagnostic>| refusal.as_ref().map(Against::Place);
         let text = self.misplaced.as_ref().map(Against::Text);
         let found =
             [place(&self.report.refusal), text, taken.map(Against::Name), place(&self.report.objection)];

@@ -91,7 +91,7 @@ fn functions_and_events_are_proposed_together() {
     let (checker, _files) = checker_of(OTHER);
     let hint = |text: &str| {
         let outcome = checker.check(text).unwrap();
-        outcome.report.refusal.unwrap().hint
+        outcome.report.refusal.unwrap().hint.unwrap()
     };
     assert_eq!(hint("sched_swich"), "did you mean `sched/sched_switch`?");
     assert_eq!(hint("vfs_opne"), "did you mean `vfs_open`?");

@@ -19,7 +19,7 @@ fn verdict(readme: &str, marked: &str) -> (String, usize, usize) {
     match checker.check(&text) {
         Ok(outcome) => match outcome.against(None) {
             Some(Against::Place(refusal)) => {
-                (refusal.rule.name().to_owned(), refusal.span.start, outcome.unread.len())
+                (refusal.code.name().to_owned(), refusal.span.start, outcome.unread.len())
             }
             Some(Against::Text(problem)) => (problem.code.name().to_owned(), problem.span.start, 0),
             other => panic!("{text}: {other:?}"),
@@ -200,8 +200,9 @@ fn warned(checker: &Checker, text: &str) -> Vec<(String, String, String)> {
 fn problem(checker: &Checker, text: &str) -> (String, String) {
     match checker.check(text) {
         Ok(outcome) => match outcome.against(None) {
-            Some(Against::Place(refusal)) => (refusal.message.clone(), refusal.hint.clone()),
-            Some(Against::Text(found)) => (found.message.clone(), found.hint.clone().unwrap()),
+            Some(Against::Place(found) | Against::Text(found)) => {
+                (found.message.clone(), found.hint.clone().unwrap_or_default())
+            }
             other => panic!("{text}: {other:?}"),
         },
         Err(CheckError::Definition { diagnostics, .. }) => {

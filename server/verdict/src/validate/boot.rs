@@ -5,14 +5,11 @@
 //! replace whole instructions there, so that all others keep their boundaries and their opcodes.
 //! Each possibility is judged by the rules that judge the likeliest. Never patches an image.
 
-use nix::errno::Errno;
-
 use super::case::Case;
-use super::refusal::{Refusal, Rule};
 use super::report::Report;
 use super::rules::judge;
 use kprobed_host::kernel::{BootSite, KernelFacts};
-use kprobed_lang::definition::ProbeDefinition;
+use kprobed_lang::definition::{Code, Diagnostic, ProbeDefinition};
 
 /// Verdicts that depend on how boot patches a place.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -37,8 +34,8 @@ pub fn boot_dependence(
     let likeliest = case()?;
     let offset = likeliest.offset;
     let found = facts.boot_sites.over(likeliest.address_of(offset), &facts.text, &facts.symbols);
-    let key = |verdict: Result<(), Refusal>| verdict.map_err(|refusal| (refusal.rule, refusal.errno));
-    let mut verdicts: Vec<Result<(), (Rule, Errno)>> = vec![key(judge(&likeliest, offset))];
+    let key = |verdict: Result<(), Diagnostic>| verdict.map_err(|refusal| (refusal.code, refusal.errno));
+    let mut verdicts: Vec<Result<(), (Code, i32)>> = vec![key(judge(&likeliest, offset))];
     let mut sites = Vec::new();
     for (site, possible) in found {
         let Ok(at) = usize::try_from(site.range.start.wrapping_sub(start)) else { continue };

@@ -8,11 +8,10 @@ use std::ops::Range;
 
 use super::functions;
 use super::optimise::Optimiser;
-use super::refusal::{Refusal, Rule};
-use super::report::Arming;
+use super::report::{Arming, refusal};
 use kprobed_host::insn;
 use kprobed_host::kernel::{KernelFacts, Located};
-use kprobed_lang::definition::{ProbeDefinition, ProbeKind};
+use kprobed_lang::definition::{Code, Diagnostic, ProbeDefinition, ProbeKind};
 
 /// A function, and the place in it to judge.
 pub(super) struct Case<'a> {
@@ -145,7 +144,7 @@ impl<'a> Case<'a> {
     }
 
     /// A refusal of this definition's place.
-    pub(super) fn refuse(&self, rule: Rule, message: String) -> Refusal {
-        Refusal::new(rule, message, self.definition.place.span())
+    pub(super) fn refuse(&self, code: Code, message: String) -> Diagnostic {
+        refusal(code, message, self.definition.place.span())
     }
 }

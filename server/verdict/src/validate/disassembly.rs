@@ -4,11 +4,10 @@
 
 use super::case::Case;
 use super::places::Places;
-use super::refusal::Refusal;
 use super::report::Arming;
 use kprobed_host::insn;
 use kprobed_host::kernel::KernelFacts;
-use kprobed_lang::definition::ProbeDefinition;
+use kprobed_lang::definition::{Diagnostic, ProbeDefinition};
 
 /// One instruction.
 #[derive(Clone, Debug)]
@@ -20,7 +19,7 @@ pub struct JudgedInstruction {
     /// Whether this is the function's entry.
     pub entry: bool,
     /// How a probe would be armed, or why it is refused.
-    pub verdict: Result<Arming, Refusal>,
+    pub verdict: Result<Arming, Diagnostic>,
     /// Whether the host has a probe here, of any program.
     pub probed: bool,
 }

@@ -6,44 +6,44 @@
 use nix::errno::Errno;
 
 use super::case::Case;
-use super::refusal::{Refusal, Rule};
 use kprobed_host::insn::KernelOpcode;
+use kprobed_lang::definition::{Code, Diagnostic};
 
-pub(super) fn check(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+pub(super) fn check(case: &Case<'_>, offset: u64) -> Result<(), Diagnostic> {
     let at = case.effective_offset(offset);
-    let refuse = |rule, errno, what: &str| {
-        Err(case.refuse(rule, format!("+{at} of `{}` is {what}", case.function)).with_errno(errno))
+    let refuse = |code, errno: Errno, what: &str| {
+        Err(case.refuse(code, format!("+{at} of `{}` is {what}", case.function)).with_errno(errno as i32))
     };
     let address = case.start.wrapping_add(at);
     let early = case.facts.behaviour.traps_are_no_boundary;
     let Some(opcode) = KernelOpcode::parse(case.code_from(at), address) else {
         let errno = if early { Errno::EILSEQ } else { Errno::EINVAL };
-        return refuse(Rule::InstructionBoundary, errno, "no instruction");
+        return refuse(Code::BadInsnBndry, errno, "no instruction");
     };
     if early && traps(&opcode) {
-        return refuse(Rule::TrapInstruction, Errno::EILSEQ, "an instruction that traps by itself");
+        return refuse(Code::TrapInstruction, Errno::EILSEQ, "an instruction that traps by itself");
     }
-    if let Some((rule, what)) = uncopyable(&opcode) {
-        return refuse(rule, Errno::EINVAL, what);
+    if let Some((code, what)) = uncopyable(&opcode) {
+        return refuse(code, Errno::EINVAL, what);
     }
     // Kernels that evaluate nothing execute a copy of these too.
     match Some(&opcode).filter(|_| case.facts.behaviour.emulates).and_then(unsupported) {
-        Some(what) => refuse(Rule::UnsupportedInstruction, Errno::EOPNOTSUPP, what),
+        Some(what) => refuse(Code::UnsupportedInstruction, Errno::EOPNOTSUPP, what),
         None => Ok(()),
     }
 }
 
 /// Why the kernel would not copy an instruction (__copy_instruction).
-pub(super) fn uncopyable(opcode: &KernelOpcode) -> Option<(Rule, &'static str)> {
+pub(super) fn uncopyable(opcode: &KernelOpcode) -> Option<(Code, &'static str)> {
     if opcode.first == INT3 {
-        Some((Rule::TrapInstruction, "a breakpoint instruction"))
+        Some((Code::TrapInstruction, "a breakpoint instruction"))
     } else if opcode.emulated {
-        Some((Rule::UnsupportedInstruction, "an instruction that the hypervisor emulates"))
+        Some((Code::UnsupportedInstruction, "an instruction that the hypervisor emulates"))
     } else if masks_exceptions(opcode) {
-        Some((Rule::UnsupportedInstruction, "an instruction that defers exceptions"))
+        Some((Code::UnsupportedInstruction, "an instruction that defers exceptions"))
     } else if opcode.rip_relative.is_some_and(|target| !reachable_from_slots(target)) {
         let what = "an instruction with an operand too far away from where a copy could be executed";
-        Some((Rule::UnsupportedInstruction, what))
+        Some((Code::UnsupportedInstruction, what))
     } else {
         None
     }

@@ -6,35 +6,35 @@
 use nix::errno::Errno;
 
 use super::case::Case;
-use super::refusal::{Refusal, Rule};
+use super::report::refusal;
 use kprobed_host::kernel::{KernelFacts, Symbol};
 use kprobed_lang::definition::{
-    Code, Diagnostic, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, dangerous,
+    Code, Diagnostic, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, Step, dangerous,
 };
 
-pub(super) fn check(case: &Case<'_>, _offset: u64) -> Result<(), Refusal> {
+pub(super) fn check(case: &Case<'_>, _offset: u64) -> Result<(), Diagnostic> {
     check_definition(case.definition, case.facts)
 }
 
-pub(super) fn check_definition(definition: &ProbeDefinition, facts: &KernelFacts) -> Result<(), Refusal> {
+pub(super) fn check_definition(definition: &ProbeDefinition, facts: &KernelFacts) -> Result<(), Diagnostic> {
     // The kernel's caret is at the place: it parses no argument any more.
     let span = definition.place.span();
     definition.args.iter().try_for_each(|argument| {
         if let Some(problem) = argument.fetch.symbol_problem() {
-            return Err(malformed(Diagnostic { span, ..problem }));
+            return Err(Diagnostic { span, ..problem }.at(Step::REGISTRATION));
         }
         let Some(absent) = absent_symbol(&argument.fetch, facts) else { return Ok(()) };
         let message = format!("the kernel has no symbol `{absent}` to read from");
-        Err(Refusal::new(Rule::UnknownMemorySymbol, message, span).with_errno(Errno::ENOENT))
+        Err(refusal(Code::UnknownMemorySymbol, message, span).with_errno(Errno::ENOENT as i32))
     })
 }
 
 /// The objection to an argument that reads where a read harms the kernel, at a distance from a symbol.
-pub(super) fn harm(definition: &ProbeDefinition, facts: &KernelFacts) -> Option<Refusal> {
+pub(super) fn harm(definition: &ProbeDefinition, facts: &KernelFacts) -> Option<Diagnostic> {
     definition.args.iter().find_map(|argument| {
         let harm = dangerous::harm_of_read(address(&argument.fetch, facts)?)?;
         let message = format!("kprobed refuses this, because a kernel without the fix {harm}");
-        let refusal = Refusal::new(Rule::DangerousMemory, message, argument.fetch.span);
+        let refusal = refusal(Code::DangerousMemory, message, argument.fetch.span);
         Some(refusal.with_hint(Code::DangerousMemory.hint()))
     })
 }
@@ -55,25 +55,20 @@ fn address(fetch: &Fetch, facts: &KernelFacts) -> Option<u64> {
 /// (kernel/trace/trace_kprobe.c:register_trace_kprobe). Such a probe is never armed: the kernel
 /// tries again when a module is loaded, but only for places in that module
 /// (trace_kprobe_module_callback).
-pub(super) fn is_forgiven(refusal: &Refusal, definition: &ProbeDefinition) -> bool {
-    let is_of_symbol = matches!(refusal.rule, Rule::UnknownMemorySymbol | Rule::BadMemorySymbol);
-    is_of_symbol && refusal.errno == Errno::ENOENT && matches!(definition.place, Place::Address { .. })
+pub(super) fn is_forgiven(refusal: &Diagnostic, definition: &ProbeDefinition) -> bool {
+    let is_of_symbol = matches!(refusal.code, Code::UnknownMemorySymbol | Code::BadMemSymbol);
+    is_of_symbol && refusal.errno == Errno::ENOENT as i32 && matches!(definition.place, Place::Address { .. })
 }
 
 /// A probe that waits for its module, and cannot be registered when that is loaded.
-pub(super) fn never_found(definition: &ProbeDefinition) -> Option<Refusal> {
-    definition.registration_problem().map(|problem| never_armed(malformed(problem)))
+pub(super) fn never_found(definition: &ProbeDefinition) -> Option<Diagnostic> {
+    definition.registration_problem().map(never_armed)
 }
 
-/// The refusal of a probe that the kernel accepts and does not arm, for the reason of `refusal`.
-pub(super) fn never_armed(refusal: Refusal) -> Refusal {
-    let message = format!("{}: the kernel would accept this and never arm it", refusal.message);
-    Refusal { message, ..Refusal::new(Rule::NeverArmed, String::new(), refusal.span).with_hint(refusal.hint) }
-}
-
-fn malformed(problem: Diagnostic) -> Refusal {
-    let refusal = Refusal::new(Rule::BadMemorySymbol, problem.message, problem.span);
-    refusal.with_errno(Errno::from_raw(problem.errno)).with_hint(problem.hint.unwrap_or_default())
+/// The refusal of a probe that the kernel accepts and does not arm, for this reason.
+pub(super) fn never_armed(reason: Diagnostic) -> Diagnostic {
+    let message = format!("{}: the kernel would accept this and never arm it", reason.message);
+    Diagnostic { hint: reason.hint, ..refusal(Code::NeverArmed, message, reason.span) }
 }
 
 fn absent_symbol<'a>(fetch: &'a Fetch, facts: &KernelFacts) -> Option<&'a str> {

@@ -15,7 +15,6 @@ mod memory_symbols;
 mod objection;
 mod optimise;
 mod places;
-mod refusal;
 mod report;
 mod rules;
 pub(crate) mod spelling;
@@ -28,14 +27,13 @@ pub mod typed;
 pub use boot::{BootDependence, boot_dependence};
 pub use disassembly::{JudgedInstruction, disassembly};
 pub use places::{Nearest, nearest};
-pub use refusal::{Refusal, Rule};
-pub use report::{Arming, Report};
+pub use report::{Arming, Report, kernel_code};
 pub use spelling::suggestion;
 pub use surroundings::{ShownInstruction, Surroundings, surroundings};
 
 use case::Case;
 use kprobed_host::kernel::KernelFacts;
-use kprobed_lang::definition::{Place, ProbeDefinition, Step};
+use kprobed_lang::definition::{Code, Diagnostic, Place, ProbeDefinition, Step};
 
 /// What was found of the place of a definition.
 struct Looked<'a> {
@@ -63,10 +61,10 @@ impl<'a> Looked<'a> {
         Ok(Self { symbols, address, case })
     }
 
-    fn refused(self, refusal: Refusal) -> Report {
+    fn refused(self, refusal: Diagnostic) -> Report {
         match (self.case, self.symbols) {
             // Which of several functions was meant is not known.
-            (Some(case), symbols) if refusal.rule != Rule::AmbiguousSymbol => {
+            (Some(case), symbols) if refusal.code != Code::NonUniqSymbol => {
                 let refusal = match &symbols {
                     Some(symbols) => objection::behind_the_end(refusal, symbols, &case),
                     None => refusal,
@@ -132,7 +130,7 @@ fn before_registration(
     looked: &Looked<'_>,
     definition: &ProbeDefinition,
     facts: &KernelFacts,
-) -> Result<(), Refusal> {
+) -> Result<(), Diagnostic> {
     let Some(symbols) = &looked.symbols else { return Ok(()) };
     let step = symbol::step(definition, facts);
     let check_symbol = || symbol::check(symbols, definition, facts).map_err(|refusal| refusal.at(step));

@@ -13,12 +13,11 @@ use super::case::Case;
 use super::memory_symbols;
 use super::optimise::JUMP_BYTES;
 use super::places::around;
-use super::refusal::{Refusal, Rule};
-use super::report::Arming;
+use super::report::{Arming, refusal};
 use super::symbol::Symbols;
 use kprobed_host::insn::KernelOpcode;
 use kprobed_host::kernel::{KernelFacts, Landing, Way};
-use kprobed_lang::definition::{Place, ProbeDefinition, Step};
+use kprobed_lang::definition::{Code, Diagnostic, Place, ProbeDefinition, Step};
 
 /// Symbols of the beginning of the kernel's text: an offset from them may lead into any function.
 const ANCHORS: [&str; 2] = ["_stext", "_text"];
@@ -30,7 +29,7 @@ const ANCHORS: [&str; 2] = ["_stext", "_text"];
 const WITHOUT_INTERRUPTS: [&str; 3] = ["load_current_idt", "idt_invalidate", "machine_kexec"];
 
 /// The objection to a place that harms the kernel, at an offset in the function of a case.
-pub(super) fn harm(case: &Case<'_>, offset: u64) -> Option<Refusal> {
+pub(super) fn harm(case: &Case<'_>, offset: u64) -> Option<Diagnostic> {
     without_interrupts(case)
         .or_else(|| expected_fault(case, offset))
         .or_else(|| misjudged_jump(case, offset))
@@ -39,7 +38,7 @@ pub(super) fn harm(case: &Case<'_>, offset: u64) -> Option<Refusal> {
 }
 
 /// The objection to a place where no breakpoint can be handled.
-fn without_interrupts(case: &Case<'_>) -> Option<Refusal> {
+fn without_interrupts(case: &Case<'_>) -> Option<Diagnostic> {
     let function = case.function;
     if case.module.is_some() || !WITHOUT_INTERRUPTS.contains(&function) {
         return None;
@@ -48,14 +47,14 @@ fn without_interrupts(case: &Case<'_>) -> Option<Refusal> {
         "`{function}` runs while its CPU has no table of interrupts: a breakpoint would reset the CPU"
     );
     let hint = "probe a function that calls it".to_owned();
-    Some(case.refuse(Rule::NoInterruptTable, message).with_hint(hint))
+    Some(case.refuse(Code::NoInterruptTable, message).with_hint(hint))
 }
 
 /// The objection to an instruction that has an entry in the exception table. The kernel executes a
 /// copy of the instruction. For a page fault it finds the entry nevertheless, for other faults it does
 /// not (arch/x86/kernel/traps.c:exc_general_protection looks for the entry of the copy, and
 /// kprobe_fault_handler sets the address right after that), and stops with an oops.
-fn expected_fault(case: &Case<'_>, offset: u64) -> Option<Refusal> {
+fn expected_fault(case: &Case<'_>, offset: u64) -> Option<Diagnostic> {
     let offset = case.effective_offset(offset);
     if !case.facts.patch_sites.may_fault(case.start.wrapping_add(offset)) {
         return None;
@@ -64,11 +63,11 @@ fn expected_fault(case: &Case<'_>, offset: u64) -> Option<Refusal> {
         "the kernel expects that the instruction at +{offset} of `{}` can fault, and finds no handler for a fault of the copy that a probe executes",
         case.function
     );
-    Some(case.refuse(Rule::ExpectedFault, message))
+    Some(case.refuse(Code::ExpectedFault, message))
 }
 
 /// The objection to a place in another function than the named one.
-pub(super) fn outside(found: &Symbols<'_>, case: &Case<'_>) -> Option<Refusal> {
+pub(super) fn outside(found: &Symbols<'_>, case: &Case<'_>) -> Option<Diagnostic> {
     let symbol = found.taken.filter(|symbol| symbol.address != case.start)?;
     if ANCHORS.contains(&symbol.name) {
         return None;
@@ -83,12 +82,12 @@ pub(super) fn outside(found: &Symbols<'_>, case: &Case<'_>) -> Option<Refusal> {
     let inside = last_inside(symbol.address, case);
     let inside = inside.map(|last| format!("+{last} is the last offset in it; ")).unwrap_or_default();
     let hint = format!("{inside}name the other function, if it is meant");
-    Some(case.refuse(Rule::OutsideFunction, message).with_hint(hint))
+    Some(case.refuse(Code::OutsideFunction, message).with_hint(hint))
 }
 
 /// The objection to a conditional jump that the kernel evaluates wrongly, so that its function takes
 /// the other way while it is probed.
-fn misjudged_jump(case: &Case<'_>, offset: u64) -> Option<Refusal> {
+fn misjudged_jump(case: &Case<'_>, offset: u64) -> Option<Diagnostic> {
     let offset = case.effective_offset(offset);
     let opcode = KernelOpcode::parse(case.code_from(offset), case.start.wrapping_add(offset))?;
     let is_affected = matches!((opcode.first, opcode.second), (0x7e | 0x7f, _) | (0x0f, 0x8e | 0x8f));
@@ -99,14 +98,14 @@ fn misjudged_jump(case: &Case<'_>, offset: u64) -> Option<Refusal> {
         "this kernel evaluates the conditional jump at +{offset} of `{}` wrongly while it is probed",
         case.function
     );
-    Some(case.refuse(Rule::MisjudgedJump, message).with_hint("Linux 6.0, 5.19.4 and 5.15.64 have the fix"))
+    Some(case.refuse(Code::MisjudgedJump, message).with_hint("Linux 6.0, 5.19.4 and 5.15.64 have the fix"))
 }
 
 /// The objection to a breakpoint in the last function of a module. To find out whether it could be a jump,
 /// the kernel decodes what it takes for the rest of the function, up to the end of the module's pages
 /// (arch/x86/kernel/kprobes/opt.c:can_optimize), and one byte more if the last instruction begins with
 /// their last byte. Since 6.4, no page follows that can be read.
-fn end_of_module(case: &Case<'_>, offset: u64) -> Option<Refusal> {
+fn end_of_module(case: &Case<'_>, offset: u64) -> Option<Diagnostic> {
     if case.arming(offset) != Arming::Breakpoint || !case.optimiser()?.reads_behind_module() {
         return None;
     }
@@ -115,25 +114,25 @@ fn end_of_module(case: &Case<'_>, offset: u64) -> Option<Refusal> {
         case.function
     );
     let hint = "probe its entry, or a function that it calls".to_owned();
-    Some(case.refuse(Rule::EndOfModule, message).with_hint(hint))
+    Some(case.refuse(Code::EndOfModule, message).with_hint(hint))
 }
 
 /// The kernel's refusal of what lies behind the end of the named function, with the reason that the
 /// writer can do something about.
-pub(super) fn behind_the_end(refusal: Refusal, found: &Symbols<'_>, case: &Case<'_>) -> Refusal {
+pub(super) fn behind_the_end(refusal: Diagnostic, found: &Symbols<'_>, case: &Case<'_>) -> Diagnostic {
     // Where code is not known, and what arguments read, has nothing to do with the end.
     let is_of_place = refusal.step >= Step::REGISTRATION
         && !matches!(
-            refusal.rule,
-            Rule::UnreadableCode | Rule::UnknownMemorySymbol | Rule::BadMemorySymbol | Rule::AmbiguousSymbol
+            refusal.code,
+            Code::UnreadableCode | Code::UnknownMemorySymbol | Code::BadMemSymbol | Code::NonUniqSymbol
         );
     let outside = found.taken.filter(|symbol| symbol.address != case.start && is_of_place);
     let Some(symbol) = outside.filter(|symbol| !ANCHORS.contains(&symbol.name)) else { return refusal };
     let size = facts_size(case.facts, symbol.address);
     let message = format!("`{}` is {size} bytes long: +{} is beyond its end", symbol.name, found.offset);
     let inside = last_inside(symbol.address, case);
-    let hint = inside.map(|last| format!("+{last} is the last offset in it")).unwrap_or_default();
-    Refusal { rule: Rule::OutsideFunction, message, hint, ..refusal }
+    let hint = inside.map(|last| format!("+{last} is the last offset in it"));
+    Diagnostic { code: Code::OutsideFunction, message, hint, ..refusal }
 }
 
 /// The last place of a function that works for the definition of a case.
@@ -146,7 +145,7 @@ fn last_inside(start: u64, case: &Case<'_>) -> Option<u32> {
 /// from elsewhere. The kernel considers the jumps of the function itself alone
 /// (arch/x86/kernel/kprobes/opt.c:can_optimize), and whatever else enters there would execute the
 /// middle of the jump.
-fn over_landing(case: &Case<'_>, offset: u64) -> Option<Refusal> {
+fn over_landing(case: &Case<'_>, offset: u64) -> Option<Diagnostic> {
     let offset = case.effective_offset(offset);
     let address = case.start.wrapping_add(offset);
     let Landing { to, from, way } = case.facts.landing_in(&(address + 1..address + JUMP_BYTES))?;
@@ -162,7 +161,7 @@ fn over_landing(case: &Case<'_>, offset: u64) -> Option<Refusal> {
     let message = format!(
         "{leads}, inside of the {JUMP_BYTES} bytes from +{offset} on that the kernel would replace by a jump"
     );
-    Some(case.refuse(Rule::JumpOverLanding, message))
+    Some(case.refuse(Code::JumpOverLanding, message))
 }
 
 fn facts_size(facts: &KernelFacts, address: u64) -> u64 {
@@ -171,25 +170,25 @@ fn facts_size(facts: &KernelFacts, address: u64) -> u64 {
 
 /// The verdict on a place that the kernel has no name for (kernel/kprobes.c:_kprobe_addr): ENOENT,
 /// which it ignores for addresses (kernel/trace/trace_kprobe.c:register_trace_kprobe).
-pub(super) fn check_unnamed(definition: &ProbeDefinition, facts: &KernelFacts) -> Result<(), Refusal> {
+pub(super) fn check_unnamed(definition: &ProbeDefinition, facts: &KernelFacts) -> Result<(), Diagnostic> {
     memory_symbols::check_definition(definition, facts)?;
     match &definition.place {
         Place::Address { address: 0, span } => {
             let message = "the kernel does not take 0 as an address".to_owned();
-            Err(Refusal::new(Rule::UnnamedPlace, message, *span))
+            Err(refusal(Code::UnnamedPlace, message, *span))
         }
         Place::Address { .. } | Place::Event { .. } => Ok(()),
         Place::Symbol { symbol, offset, span, .. } => {
             let message =
                 format!("no symbol of the kernel covers the address {offset} bytes after `{symbol}`");
-            Err(Refusal::new(Rule::UnnamedPlace, message, *span).with_errno(Errno::ENOENT))
+            Err(refusal(Code::UnnamedPlace, message, *span).with_errno(Errno::ENOENT as i32))
         }
     }
 }
 
 /// The objection to a place that the kernel has no name for and accepts.
-pub(super) fn never_armed(definition: &ProbeDefinition, address: Option<u64>) -> Refusal {
+pub(super) fn never_armed(definition: &ProbeDefinition, address: Option<u64>) -> Diagnostic {
     let address = address.unwrap_or_default();
     let message = format!("{address:#x} is not in a function: the kernel would accept this and never arm it");
-    Refusal::new(Rule::NeverArmed, message, definition.place.span())
+    refusal(Code::NeverArmed, message, definition.place.span())
 }

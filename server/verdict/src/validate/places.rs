@@ -4,12 +4,11 @@
 
 use super::case::Case;
 use super::objection::harm;
-use super::refusal::{Refusal, Rule};
 use super::report::Report;
 use super::rules::{judge, judge_boundary};
 use kprobed_host::insn;
 use kprobed_host::kernel::KernelFacts;
-use kprobed_lang::definition::ProbeDefinition;
+use kprobed_lang::definition::{Code, Diagnostic, ProbeDefinition};
 
 /// A function with the beginnings of its instructions.
 pub(super) struct Places<'a> {
@@ -32,7 +31,7 @@ pub struct Nearest {
 /// for the whole function.
 pub fn nearest(definition: &ProbeDefinition, report: &Report, facts: &KernelFacts) -> Nearest {
     let of_function =
-        |refusal: &Refusal| matches!(refusal.rule, Rule::NotraceFunction | Rule::OutsideFunction);
+        |refusal: &Diagnostic| matches!(refusal.code, Code::NotraceFunction | Code::OutsideFunction);
     let start = report.code_range.as_ref().map(|range| range.start);
     let case = start.and_then(|start| Case::at(definition, start, facts));
     match case.map(Case::whole) {
@@ -81,7 +80,7 @@ impl<'a> Places<'a> {
     ) -> Option<Self> {
         // Of another function than the one that is meant, nothing is shown.
         let mut against = report.refusal.iter().chain(&report.objection);
-        if against.any(|refusal| refusal.rule == Rule::OutsideFunction) {
+        if against.any(|refusal| refusal.code == Code::OutsideFunction) {
             return None;
         }
         let start = report.code_range.as_ref()?.start;
@@ -101,7 +100,7 @@ impl<'a> Places<'a> {
     }
 
     /// The verdict on an offset, of the kernel and of this daemon.
-    pub(super) fn judge(&self, offset: u32) -> Result<(), Refusal> {
+    pub(super) fn judge(&self, offset: u32) -> Result<(), Diagnostic> {
         // The beginnings of instructions are known: they need not be found again for each.
         let judge = if self.is_boundary(offset) { judge_boundary } else { judge };
         judge(&self.case, offset.into())?;

@@ -1,11 +1,13 @@
 //! Report of a check: the verdict on a place, and how a probe would be armed.
 //!
-//! Owns these types. Never computes one.
+//! Owns its form, and that of a refusal. Never decides that a place is refused.
 
 use std::ops::Range;
 
+use nix::errno::Errno;
+
 use super::case::Case;
-use super::refusal::Refusal;
+use kprobed_lang::definition::{Code, Diagnostic, RefusedBy, Span, Step};
 
 /// How the kernel would arm a probe.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -24,9 +26,9 @@ pub enum Arming {
 #[derive(Clone, Debug)]
 pub struct Report {
     /// The kernel's refusal; absent if the kernel would accept the probe.
-    pub refusal: Option<Refusal>,
+    pub refusal: Option<Diagnostic>,
     /// This daemon's objection to a probe that the kernel would accept.
-    pub objection: Option<Refusal>,
+    pub objection: Option<Diagnostic>,
     /// `FUNCTION+0xOFFSET`, if that is known. The function is the one that the place leads to.
     pub location: String,
     /// The place of that function among all of its name, if there are several: see
@@ -47,19 +49,19 @@ pub struct Report {
 }
 
 impl Report {
-    pub(super) fn accepted(case: &Case<'_>, objection: Option<Refusal>) -> Self {
+    pub(super) fn accepted(case: &Case<'_>, objection: Option<Diagnostic>) -> Self {
         Self { objection, arming: Some(case.arming(case.offset)), ..Self::about(Some(case)) }
     }
 
-    pub(super) fn refused_at(refusal: Refusal, case: &Case<'_>) -> Self {
+    pub(super) fn refused_at(refusal: Diagnostic, case: &Case<'_>) -> Self {
         Self { refusal: Some(refusal), ..Self::about(Some(case)) }
     }
 
-    pub(super) fn refused(refusal: Refusal) -> Self {
+    pub(super) fn refused(refusal: Diagnostic) -> Self {
         Self { refusal: Some(refusal), ..Self::about(None) }
     }
 
-    pub(super) fn never_armed(objection: Refusal) -> Self {
+    pub(super) fn never_armed(objection: Diagnostic) -> Self {
         Self { objection: Some(objection), ..Self::about(None) }
     }
 
@@ -68,7 +70,7 @@ impl Report {
         Self::about(None)
     }
 
-    pub(super) fn waiting(module: &str, objection: Option<Refusal>) -> Self {
+    pub(super) fn waiting(module: &str, objection: Option<Diagnostic>) -> Self {
         Self { absent_module: Some(module.to_owned()), objection, ..Self::about(None) }
     }
 
@@ -92,5 +94,26 @@ impl Report {
             arming: None,
             absent_module: None,
         }
+    }
+}
+
+/// A refusal of a place, without a hint: by the kernel when it registers the probe, or by this daemon.
+pub(super) fn refusal(code: Code, message: String, span: Span) -> Diagnostic {
+    let step = match code.refused_by() {
+        RefusedBy::Kernel => Step::REGISTRATION,
+        RefusedBy::Kprobed => Step::OwnPlace,
+    };
+    Diagnostic { hint: None, ..Diagnostic::error(code, span, message) }.at(step)
+}
+
+/// The code that the kernel would write to `error_log` for a refusal of a place
+/// (kernel/trace/trace_kprobe.c:__trace_kprobe_create): it has a code of its own for few of the
+/// rules, and one for all others.
+pub fn kernel_code(refusal: &Diagnostic) -> &'static str {
+    match (refusal.code, Errno::from_raw(refusal.errno)) {
+        (Code::BadProbeAddr | Code::NonUniqSymbol | Code::BadRetprobe, _) => refusal.code.name(),
+        (_, Errno::EILSEQ) => "BAD_INSN_BNDRY",
+        (_, Errno::ENOENT) => "BAD_PROBE_ADDR",
+        _ => "FAIL_REG_PROBE",
     }
 }

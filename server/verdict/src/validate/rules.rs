@@ -5,17 +5,14 @@
 //! comes before (`symbol`), and never judges places that the kernel accepts and this daemon does
 //! not, which comes after (`objection`).
 
-use nix::errno::Errno;
-
 use super::case::Case;
-use super::refusal::{Refusal, Rule};
 use super::{instruction, memory_symbols};
 use kprobed_host::insn;
 use kprobed_host::kernel::KernelFacts;
-use kprobed_lang::definition::{Place, Step};
+use kprobed_lang::definition::{Code, Diagnostic, Place, Step};
 
 /// Refuses a place, given in bytes from the beginning of the function.
-type Check = fn(&Case<'_>, u64) -> Result<(), Refusal>;
+type Check = fn(&Case<'_>, u64) -> Result<(), Diagnostic>;
 
 /// What a rule depends on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,16 +46,16 @@ const RULES: [(&str, LooksAt, Check); 13] = [
 ];
 
 /// Applies the rules to one offset of the function.
-pub(super) fn judge(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+pub(super) fn judge(case: &Case<'_>, offset: u64) -> Result<(), Diagnostic> {
     judge_unless(case, offset, None)
 }
 
 /// Like [`judge`], for an offset that is known to be the beginning of an instruction.
-pub(super) fn judge_boundary(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+pub(super) fn judge_boundary(case: &Case<'_>, offset: u64) -> Result<(), Diagnostic> {
     judge_unless(case, offset, Some(LooksAt::Boundary))
 }
 
-fn judge_unless(case: &Case<'_>, offset: u64, known: Option<LooksAt>) -> Result<(), Refusal> {
+fn judge_unless(case: &Case<'_>, offset: u64, known: Option<LooksAt>) -> Result<(), Diagnostic> {
     for (index, (_source, looks_at, check)) in RULES.iter().enumerate() {
         if *looks_at != LooksAt::Address && replaces_nothing(case, offset) {
             return Ok(());
@@ -78,14 +75,14 @@ fn replaces_nothing(case: &Case<'_>, offset: u64) -> bool {
 }
 
 /// A kprobe event must be in a function that ftrace can trace.
-fn traceable(case: &Case<'_>, _offset: u64) -> Result<(), Refusal> {
+fn traceable(case: &Case<'_>, _offset: u64) -> Result<(), Diagnostic> {
     if is_traced(case.function, case.start, case.size, case.facts) {
         return Ok(());
     }
     let message =
         format!("`{}` cannot be traced by ftrace, and probe events only go where ftrace can", case.function);
     let hint = "probe a function that calls it; `available_filter_functions` lists what can be traced";
-    Err(case.refuse(Rule::NotraceFunction, message).with_hint(hint))
+    Err(case.refuse(Code::NotraceFunction, message).with_hint(hint))
 }
 
 /// Whether ftrace can trace a function of this name at this place.
@@ -111,44 +108,44 @@ fn base_address(function: &str, facts: &KernelFacts) -> Option<u64> {
 
 /// Return probes must be at a function's entry. The kernel checks this for a symbol while it parses
 /// the definition, with a message of its own.
-pub(super) fn entry_of_symbol(case: &Case<'_>) -> Result<(), Refusal> {
-    at_entry(case, case.offset, Rule::NotFunctionEntry).map_err(|refusal| refusal.at(Step::Entry))
+pub(super) fn entry_of_symbol(case: &Case<'_>) -> Result<(), Diagnostic> {
+    at_entry(case, case.offset, Code::BadRetprobe).map_err(|refusal| refusal.at(Step::Entry))
 }
 
 /// The same rule when the probe is registered: the only check for an address.
-fn entry(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
-    let rule = match case.definition.place {
-        Place::Address { .. } => Rule::NotEntryAddress,
-        Place::Symbol { .. } | Place::Event { .. } => Rule::NotFunctionEntry,
+fn entry(case: &Case<'_>, offset: u64) -> Result<(), Diagnostic> {
+    let code = match case.definition.place {
+        Place::Address { .. } => Code::NotEntryAddress,
+        Place::Symbol { .. } | Place::Event { .. } => Code::BadRetprobe,
     };
-    at_entry(case, offset, rule)
+    at_entry(case, offset, code)
 }
 
-fn at_entry(case: &Case<'_>, offset: u64, rule: Rule) -> Result<(), Refusal> {
+fn at_entry(case: &Case<'_>, offset: u64, code: Code) -> Result<(), Diagnostic> {
     if !case.is_return() || case.is_entry(offset) {
         return Ok(());
     }
     let message =
         format!("a return probe must be at the entry of a function, not at +{offset} of `{}`", case.function);
-    Err(case.refuse(rule, message).with_hint("leave the offset out"))
+    Err(case.refuse(code, message).with_hint("leave the offset out"))
 }
 
 /// The only function whose return address must not be replaced: it switches to another stack before
 /// it returns.
 const SWITCH_TO: &str = "__switch_to";
 
-fn return_blacklist(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+fn return_blacklist(case: &Case<'_>, offset: u64) -> Result<(), Diagnostic> {
     let listed = || case.facts.symbols.lookup(SWITCH_TO, None).map(|symbol| symbol.address);
     if !case.is_return() || listed() != Some(case.address_of(offset)) {
         return Ok(());
     }
     let message = format!("`{}` returns on another stack, where its return cannot be probed", case.function);
-    Err(case.refuse(Rule::ReturnBlacklisted, message).with_hint("probe its entry"))
+    Err(case.refuse(Code::ReturnBlacklisted, message).with_hint("probe its entry"))
 }
 
 /// To kernels before 5.18 every byte of a call site is a place of ftrace, and only the first one can be
 /// probed.
-fn call_site(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+fn call_site(case: &Case<'_>, offset: u64) -> Result<(), Diagnostic> {
     let address = case.address_of(offset);
     let site = case.facts.traceable.overlapping(address, 1).next();
     let Some(site) = site.filter(|site| case.facts.behaviour.checks_call_site_first && *site != address)
@@ -157,12 +154,12 @@ fn call_site(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     };
     let at = site.wrapping_sub(case.start);
     let message = format!("+{offset} is in the middle of the instruction at +{at} of `{}`", case.function);
-    Err(case.refuse(Rule::InstructionBoundary, message).with_errno(Errno::EILSEQ))
+    Err(case.refuse(Code::BadInsnBndry, message))
 }
 
 /// A probe must be in code of the kernel or of a module (kernel/extable.c:core_kernel_text,
 /// kernel/module/main.c:is_module_text_address).
-fn text(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+fn text(case: &Case<'_>, offset: u64) -> Result<(), Diagnostic> {
     let is_text = match case.module {
         None => case.facts.core_text.contains(&case.address_of(offset)),
         Some(module) => case.is_code && case.facts.symbols.has_module(module),
@@ -171,11 +168,11 @@ fn text(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
         return Ok(());
     }
     let message = format!("`{}` is not code of the running kernel or of a module", case.function);
-    Err(case.refuse(Rule::NotText, message))
+    Err(case.refuse(Code::NotText, message))
 }
 
 /// Code that kprobes itself needs cannot be probed.
-fn blacklist(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+fn blacklist(case: &Case<'_>, offset: u64) -> Result<(), Diagnostic> {
     let message = if case.facts.blacklist.contains(case.address_of(offset)) {
         format!("`{}` is on the kernel's kprobe blacklist", case.function)
     } else if base_is_listed(case.function, case.facts) {
@@ -183,7 +180,7 @@ fn blacklist(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
     } else {
         return Ok(());
     };
-    Err(case.refuse(Rule::Blacklisted, message).with_hint("probe a function that calls it"))
+    Err(case.refuse(Code::Blacklisted, message).with_hint("probe a function that calls it"))
 }
 
 /// Whether an address in a function of this name is on the blacklist.
@@ -197,7 +194,7 @@ fn base_is_listed(function: &str, facts: &KernelFacts) -> bool {
 }
 
 /// Jump labels are rewritten while the kernel runs.
-fn jump_label(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+fn jump_label(case: &Case<'_>, offset: u64) -> Result<(), Diagnostic> {
     let address = case.address_of(offset);
     let mut labels = case.facts.patch_sites.jump_labels_near(address);
     // A label that begins before the function belongs to another one.
@@ -206,7 +203,7 @@ fn jump_label(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
         return Ok(());
     }
     let message = format!("+{offset} of `{}` is a jump label, which the kernel rewrites", case.function);
-    Err(case.refuse(Rule::JumpLabel, message))
+    Err(case.refuse(Code::JumpLabel, message))
 }
 
 /// A short jump or the NOP in its place, or the long forms
@@ -221,40 +218,40 @@ pub(super) fn jump_label_bytes(code: Option<&[u8]>) -> u64 {
 }
 
 /// Static calls are rewritten while the kernel runs.
-fn static_call(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+fn static_call(case: &Case<'_>, offset: u64) -> Result<(), Diagnostic> {
     if case.facts.patch_sites.static_call_over(case.address_of(offset)).is_none() {
         return Ok(());
     }
     let message = format!("+{offset} of `{}` is a static call, which the kernel rewrites", case.function);
-    Err(case.refuse(Rule::StaticCall, message))
+    Err(case.refuse(Code::StaticCall, message))
 }
 
 /// The trap handler interprets the instruction of a BUG or WARN: no probe can be placed at its
 /// first byte. The kernel does not check the bytes after it.
-fn bug(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+fn bug(case: &Case<'_>, offset: u64) -> Result<(), Diagnostic> {
     if !case.facts.patch_sites.is_bug(case.address_of(offset)) {
         return Ok(());
     }
     let message = format!("+{offset} of `{}` is the trap of a BUG or WARN", case.function);
-    Err(case.refuse(Rule::BugTrap, message))
+    Err(case.refuse(Code::BugTrap, message))
 }
 
 /// The bytes in front of a function are not executed (since 6.6 and in the stable trees; before,
 /// such places had no call site and were refused for that).
-fn preamble(case: &Case<'_>, _offset: u64) -> Result<(), Refusal> {
+fn preamble(case: &Case<'_>, _offset: u64) -> Result<(), Diagnostic> {
     if !(case.function.starts_with("__cfi_") || case.function.starts_with("__pfx_")) {
         return Ok(());
     }
     let message = format!("`{}` is the padding in front of a function", case.function);
-    Err(case.refuse(Rule::Preamble, message).with_hint("probe the function itself"))
+    Err(case.refuse(Code::Preamble, message).with_hint("probe the function itself"))
 }
 
 /// A probe replaces the beginning of an instruction.
-fn boundary(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
+fn boundary(case: &Case<'_>, offset: u64) -> Result<(), Diagnostic> {
     let function = case.function;
     if case.code().is_empty() {
         let message = format!("the code of `{function}` cannot be read");
-        return Err(case.refuse(Rule::UnreadableCode, message));
+        return Err(case.refuse(Code::UnreadableCode, message));
     }
     // The kernel decodes up to the place and does not yet read the instruction at it.
     let offset = usize::try_from(case.effective_offset(offset)).unwrap_or(usize::MAX);
@@ -270,7 +267,7 @@ fn boundary(case: &Case<'_>, offset: u64) -> Result<(), Refusal> {
             format!("+{offset} lies after bytes that are not an instruction, at +{at} of `{function}`")
         }
     };
-    Err(case.refuse(Rule::InstructionBoundary, message).with_errno(Errno::EILSEQ))
+    Err(case.refuse(Code::BadInsnBndry, message))
 }
 
 #[cfg(test)]

@@ -4,11 +4,10 @@
 //! asks for it.
 
 use super::places::{Nearest, Places, nearest};
-use super::refusal::{Refusal, Rule};
 use super::report::Report;
 use kprobed_host::insn;
 use kprobed_host::kernel::KernelFacts;
-use kprobed_lang::definition::ProbeDefinition;
+use kprobed_lang::definition::{Code, Diagnostic, ProbeDefinition};
 
 /// One instruction of a listing.
 #[derive(Clone, Debug)]
@@ -45,9 +44,9 @@ pub fn surroundings(definition: &ProbeDefinition, report: &Report, facts: &Kerne
     let shown = listing.into_iter().skip(window.start).take(window.len());
     let listing = shown
         .map(|instruction| {
-            let reason = |refusal: Refusal| match refusal.rule {
+            let reason = |refusal: Diagnostic| match refusal.code {
                 // The same for each of them.
-                Rule::NotFunctionEntry | Rule::NotEntryAddress => RETURN_PLACE.to_owned(),
+                Code::BadRetprobe | Code::NotEntryAddress => RETURN_PLACE.to_owned(),
                 _ => refusal.message,
             };
             let refusal = places.judge(instruction.offset).err().map(reason);

@@ -5,10 +5,10 @@
 
 use nix::errno::Errno;
 
-use super::refusal::{Refusal, Rule};
+use super::report::refusal;
 use super::spelling;
 use kprobed_host::kernel::{KernelFacts, Symbol, SymbolTable};
-use kprobed_lang::definition::{Place, ProbeDefinition, Step};
+use kprobed_lang::definition::{Code, Diagnostic, Place, ProbeDefinition, Step};
 
 /// What the place of a definition names.
 pub(super) enum Found<'a> {
@@ -84,7 +84,7 @@ pub(super) fn check(
     found: &Symbols<'_>,
     definition: &ProbeDefinition,
     facts: &KernelFacts,
-) -> Result<(), Refusal> {
+) -> Result<(), Diagnostic> {
     let behaviour = &facts.behaviour;
     let span = definition.place.span();
     let name = found.name;
@@ -101,7 +101,7 @@ pub(super) fn check(
                 let hint = spelling::suggestion(name, found.module, facts);
                 (format!("the kernel has no symbol `{name}`"), hint)
             };
-        return Err(Refusal::new(Rule::UnknownSymbol, message, span).with_errno(errno).with_hint(hint));
+        return Err(refusal(Code::BadProbeAddr, message, span).with_errno(errno as i32).with_hint(hint));
     }
     // Early kernels did not count names with a module.
     let counted = behaviour.counts_symbols && (behaviour.checks_symbol_first || found.module.is_none());
@@ -109,7 +109,7 @@ pub(super) fn check(
         let errno = if behaviour.checks_symbol_first { Errno::EINVAL } else { Errno::EADDRNOTAVAIL };
         let message = format!("`{name}` is the name of {} symbols", found.count);
         let hint = candidates(found, facts);
-        return Err(Refusal::new(Rule::AmbiguousSymbol, message, span).with_errno(errno).with_hint(hint));
+        return Err(refusal(Code::NonUniqSymbol, message, span).with_errno(errno as i32).with_hint(hint));
     }
     Ok(())
 }

@@ -1,9 +1,9 @@
 //! Tests of verdicts on code that boot may rewrite.
 
-use crate::validate::{BootDependence, Report, Rule, boot_dependence, check};
+use crate::validate::{BootDependence, Report, boot_dependence, check};
 use kprobed_host::kernel::{KernelFacts, KernelImage, SymbolTable};
 use kprobed_host::samples::image;
-use kprobed_lang::definition::{Definition, Features, ProbeDefinition, parse};
+use kprobed_lang::definition::{Code, Definition, Features, ProbeDefinition, parse};
 
 const BASE: u64 = 0xffff_ffff_8100_0000;
 
@@ -56,19 +56,19 @@ fn judged(facts: &KernelFacts, place: &str) -> (Report, Option<BootDependence>) 
 #[test]
 fn only_what_boot_may_change_is_uncertain() {
     let facts = kernel();
-    let rule = |place: &str| judged(&facts, place).0.refusal.map(|refusal| refusal.rule);
+    let rule = |place: &str| judged(&facts, place).0.refusal.map(|refusal| refusal.code);
     let boot = |place: &str| judged(&facts, place).1.map(|found| (found.some_accept, found.some_refuse));
     for place in ["f", "f+5", "f+8", "f+11"] {
         assert_eq!((rule(place), boot(place)), (None, None), "{place}: a boundary, whatever boot does");
     }
     for place in ["f+1", "f+6", "f+7"] {
-        assert_eq!((rule(place), boot(place)), (Some(Rule::InstructionBoundary), None), "{place}");
+        assert_eq!((rule(place), boot(place)), (Some(Code::BadInsnBndry), None), "{place}");
     }
-    assert_eq!(rule("f+9"), Some(Rule::InstructionBoundary), "the likeliest is one NOP");
+    assert_eq!(rule("f+9"), Some(Code::BadInsnBndry), "the likeliest is one NOP");
     assert_eq!(boot("f+9"), Some((true, true)), "two instructions, or one");
     assert_eq!(boot("f+10"), Some((true, true)));
     assert_eq!(boot("f+12"), Some((false, true)), "inside of a jump, or a trap behind a return");
-    assert_eq!((rule("g"), boot("g")), (Some(Rule::NotraceFunction), None));
+    assert_eq!((rule("g"), boot("g")), (Some(Code::NotraceFunction), None));
 }
 
 #[test]

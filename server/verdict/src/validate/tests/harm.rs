@@ -6,10 +6,10 @@ use std::fs;
 
 use tempfile::TempDir;
 
-use crate::validate::{Arming, Rule, check, disassembly, nearest, predicted_arming, surroundings};
+use crate::validate::{Arming, check, disassembly, nearest, predicted_arming, surroundings};
 use kprobed_host::kernel::{KernelFacts, KernelImage, KernelPaths, SymbolTable};
 use kprobed_host::samples::{core, image};
-use kprobed_lang::definition::{Definition, Features, ProbeDefinition, RefusedBy, parse};
+use kprobed_lang::definition::{Code, Definition, Features, ProbeDefinition, RefusedBy, parse};
 
 const BASE: u64 = 0xffff_ffff_8100_0000;
 const MODULE: u64 = 0xffff_ffff_c000_0000;
@@ -123,12 +123,12 @@ impl Kernel {
     /// The offsets of `f` that are refused for a landing: by the check, and in every list of places.
     fn refused(&self) -> Vec<u32> {
         let refused = self.objections();
-        assert!(refused.values().all(|rule| *rule == Rule::JumpOverLanding), "{refused:?}");
+        assert!(refused.values().all(|rule| *rule == Code::JumpOverLanding), "{refused:?}");
         refused.into_keys().collect()
     }
 
     /// The offsets of `f` that are refused.
-    fn objections(&self) -> BTreeMap<u32, Rule> {
+    fn objections(&self) -> BTreeMap<u32, Code> {
         let (facts, _directory) = self.facts();
         objections(&facts)
     }
@@ -155,12 +155,12 @@ fn place(place: &str) -> ProbeDefinition {
     }
 }
 
-fn objections(facts: &KernelFacts) -> BTreeMap<u32, Rule> {
-    let by_check: BTreeMap<u32, Rule> =
-        (0..0x40).filter_map(|offset| Some((offset, check(&probe(offset), facts).objection?.rule))).collect();
+fn objections(facts: &KernelFacts) -> BTreeMap<u32, Code> {
+    let by_check: BTreeMap<u32, Code> =
+        (0..0x40).filter_map(|offset| Some((offset, check(&probe(offset), facts).objection?.code))).collect();
     let (judged, _) = disassembly(&probe(0), BASE, facts);
     let listed = judged.iter().filter_map(|one| {
-        let rule = one.verdict.as_ref().err()?.rule;
+        let rule = one.verdict.as_ref().err()?.code;
         (rule.refused_by() == RefusedBy::Kprobed).then_some((one.instruction.offset, rule))
     });
     assert_eq!(listed.collect::<BTreeMap<_, _>>(), by_check);
@@ -228,13 +228,13 @@ fn a_fault_in_another_function_continues_in_this_one() {
     assert_eq!(fixup.refused(), OVER_LANDING);
     assert!(fixup.message(0x1f).starts_with("the kernel continues at +32 of `f` after a fault in `g`"));
     let own = Kernel::new().entry(EXCEPTION, 8, LANDING).objections();
-    assert_eq!(own, BTreeMap::from([(8, Rule::ExpectedFault)]), "it is never optimised");
+    assert_eq!(own, BTreeMap::from([(8, Code::ExpectedFault)]), "it is never optimised");
 }
 
 #[test]
 fn an_instruction_that_may_fault_is_not_probed() {
     let kernel = Kernel::new().entry(EXCEPTION, 0x10, G);
-    assert_eq!(kernel.objections(), BTreeMap::from([(0x10, Rule::ExpectedFault)]));
+    assert_eq!(kernel.objections(), BTreeMap::from([(0x10, Code::ExpectedFault)]));
     let message = kernel.message(0x10);
     assert!(
         message.starts_with("the kernel expects that the instruction at +16 of `f` can fault"),
@@ -251,7 +251,7 @@ fn a_jump_that_the_kernel_misjudges_is_not_probed() {
         let kernel = Kernel { symbols: symbols.clone(), readme, ..Kernel::new() };
         kernel.with(0x10, &[0x7e, 0, 0x7c, 0]).leading(0x18, &[0x0f, 0x8f], 0x20).objections()
     };
-    assert_eq!(of(OLDER), BTreeMap::from([(0x10, Rule::MisjudgedJump), (0x18, Rule::MisjudgedJump)]));
+    assert_eq!(of(OLDER), BTreeMap::from([(0x10, Code::MisjudgedJump), (0x18, Code::MisjudgedJump)]));
     assert!(of(NEWER).is_empty());
 }
 
@@ -272,9 +272,9 @@ fn the_last_function_of_a_module_is_probed_if_its_rest_is_whole_instructions() {
         let (facts, _directory) = kernel.facts();
         let report = check(&place(&format!("ext:{at}")), &facts);
         assert!(report.refusal.is_none(), "{report:?}");
-        report.objection.map(|found| found.rule)
+        report.objection.map(|found| found.code)
     };
-    assert_eq!(rule(8, "last+5"), Some(Rule::EndOfModule));
+    assert_eq!(rule(8, "last+5"), Some(Code::EndOfModule));
     assert_eq!(rule(9, "last+5"), None);
     assert_eq!(rule(8, "last"), None, "it is armed by ftrace");
     assert_eq!(rule(8, "first+5"), None);
@@ -288,8 +288,8 @@ fn a_function_that_runs_without_interrupts_is_not_probed() {
         let (facts, _directory) = kernel.facts();
         let report = check(&place(&format!("{name}+9")), &facts);
         let found = report.objection.unwrap();
-        assert_eq!(found.rule, Rule::NoInterruptTable);
-        assert_eq!(found.hint, "probe a function that calls it");
+        assert_eq!(found.code, Code::NoInterruptTable);
+        assert_eq!(found.hint.unwrap(), "probe a function that calls it");
     }
 }
 

@@ -15,10 +15,10 @@ use std::collections::{BTreeMap, HashMap};
 use std::fs;
 
 use super::world::{Row, fixture, functions, rows, stored, world};
-use crate::validate::{Report, Rule, check};
+use crate::validate::{Report, check, kernel_code};
 use kprobed_host::insn;
 use kprobed_host::kernel::{KernelFacts, SymbolTable, TraceableFunctions};
-use kprobed_lang::definition::{Definition, Features, ProbeDefinition, parse};
+use kprobed_lang::definition::{Code, Definition, Features, ProbeDefinition, parse};
 
 const KERNELS: [&str; 2] = ["6.1", "6.12"];
 
@@ -53,9 +53,9 @@ struct Tally {
 impl Tally {
     fn add(&mut self, letter: char, row: &Row, report: &Report) {
         let refusal = report.refusal.as_ref();
-        let ours = refusal.map_or((0, ""), |refusal| (refusal.errno as i32, refusal.kernel_code()));
-        let rule = refusal.map_or("accepted".to_owned(), |refusal| refusal.rule.name().to_owned());
-        if refusal.is_some_and(|refusal| refusal.rule == Rule::UnreadableCode) {
+        let ours = refusal.map_or((0, ""), |refusal| (refusal.errno, kernel_code(refusal)));
+        let rule = refusal.map_or("accepted".to_owned(), |refusal| refusal.code.name().to_owned());
+        if refusal.is_some_and(|refusal| refusal.code == Code::UnreadableCode) {
             self.code_not_stored += 1;
         } else if ours == (row.errno, code(&row.error)) {
             self.equal += 1;

@@ -7,10 +7,10 @@ use nix::errno::Errno;
 use tempfile::TempDir;
 
 use crate::validate::functions::{self, FunctionQuery, Meant};
-use crate::validate::{Arming, JudgedInstruction, Report, Rule, check, disassembly, surroundings};
+use crate::validate::{Arming, JudgedInstruction, Report, check, disassembly, kernel_code, surroundings};
 use kprobed_host::kernel::{KernelFacts, KernelPaths};
 use kprobed_host::samples::core;
-use kprobed_lang::definition::{Definition, Features, ProbeDefinition, RefusedBy, parse};
+use kprobed_lang::definition::{Code, Definition, Features, ProbeDefinition, RefusedBy, parse};
 
 const SYMBOLS: &str = "\
 0000000000000000 A fixed_percpu_data
@@ -89,13 +89,13 @@ impl Kernel {
         check(&self.parse(text), &self.facts)
     }
 
-    /// Errno and rule of a refusal; none when accepted.
-    fn refusal(&self, text: &str) -> Option<(Errno, Rule)> {
-        self.check(text).refusal.map(|refusal| (refusal.errno, refusal.rule))
+    /// Errno and code of a refusal; none when accepted.
+    fn refusal(&self, text: &str) -> Option<(Errno, Code)> {
+        self.check(text).refusal.map(|refusal| (Errno::from_raw(refusal.errno), refusal.code))
     }
 
-    fn objection(&self, text: &str) -> Option<Rule> {
-        self.check(text).objection.map(|objection| objection.rule)
+    fn objection(&self, text: &str) -> Option<Code> {
+        self.check(text).objection.map(|objection| objection.code)
     }
 }
 
@@ -103,32 +103,32 @@ impl Kernel {
 fn symbols_are_refused_as_each_kernel_does() {
     let (old, new) = (kernel("", ""), kernel(NEW, ""));
     for (text, of_old, of_new) in [
-        ("p absent", (Errno::ENOENT, Rule::UnknownSymbol), (Errno::EINVAL, Rule::UnknownSymbol)),
-        ("r absent+1", (Errno::ENOENT, Rule::UnknownSymbol), (Errno::EINVAL, Rule::UnknownSymbol)),
-        ("p mod:absent", (Errno::ENOENT, Rule::UnknownSymbol), (Errno::EINVAL, Rule::UnknownSymbol)),
-        ("p prog", (Errno::ENOENT, Rule::UnknownSymbol), (Errno::EINVAL, Rule::UnknownSymbol)),
-        ("p fixed_percpu_data", (Errno::ENOENT, Rule::UnknownSymbol), (Errno::ENOENT, Rule::UnknownSymbol)),
-        ("p gdt_page", (Errno::ENOENT, Rule::UnnamedPlace), (Errno::ENOENT, Rule::UnnamedPlace)),
-        ("p twin", (Errno::EADDRNOTAVAIL, Rule::AmbiguousSymbol), (Errno::EINVAL, Rule::AmbiguousSymbol)),
-        ("r twin+1", (Errno::EINVAL, Rule::NotFunctionEntry), (Errno::EINVAL, Rule::AmbiguousSymbol)),
+        ("p absent", (Errno::ENOENT, Code::BadProbeAddr), (Errno::EINVAL, Code::BadProbeAddr)),
+        ("r absent+1", (Errno::ENOENT, Code::BadProbeAddr), (Errno::EINVAL, Code::BadProbeAddr)),
+        ("p mod:absent", (Errno::ENOENT, Code::BadProbeAddr), (Errno::EINVAL, Code::BadProbeAddr)),
+        ("p prog", (Errno::ENOENT, Code::BadProbeAddr), (Errno::EINVAL, Code::BadProbeAddr)),
+        ("p fixed_percpu_data", (Errno::ENOENT, Code::BadProbeAddr), (Errno::ENOENT, Code::BadProbeAddr)),
+        ("p gdt_page", (Errno::ENOENT, Code::UnnamedPlace), (Errno::ENOENT, Code::UnnamedPlace)),
+        ("p twin", (Errno::EADDRNOTAVAIL, Code::NonUniqSymbol), (Errno::EINVAL, Code::NonUniqSymbol)),
+        ("r twin+1", (Errno::EINVAL, Code::BadRetprobe), (Errno::EINVAL, Code::NonUniqSymbol)),
         (
             "p first @nowhere",
-            (Errno::ENOENT, Rule::UnknownMemorySymbol),
-            (Errno::ENOENT, Rule::UnknownMemorySymbol),
+            (Errno::ENOENT, Code::UnknownMemorySymbol),
+            (Errno::ENOENT, Code::UnknownMemorySymbol),
         ),
-        ("p quiet @nowhere", (Errno::EINVAL, Rule::NotraceFunction), (Errno::EINVAL, Rule::NotraceFunction)),
-        ("p jiffies", (Errno::EINVAL, Rule::NotraceFunction), (Errno::EINVAL, Rule::NotraceFunction)),
-        ("r __switch_to", (Errno::EINVAL, Rule::ReturnBlacklisted), (Errno::EINVAL, Rule::ReturnBlacklisted)),
+        ("p quiet @nowhere", (Errno::EINVAL, Code::NotraceFunction), (Errno::EINVAL, Code::NotraceFunction)),
+        ("p jiffies", (Errno::EINVAL, Code::NotraceFunction), (Errno::EINVAL, Code::NotraceFunction)),
+        ("r __switch_to", (Errno::EINVAL, Code::ReturnBlacklisted), (Errno::EINVAL, Code::ReturnBlacklisted)),
     ] {
         assert_eq!(old.refusal(text), Some(of_old), "old: {text}");
         assert_eq!(new.refusal(text), Some(of_new), "new: {text}");
     }
     assert_eq!(old.refusal("p mod:open"), None, "names with a module were not counted");
-    assert_eq!(new.refusal("p mod:open"), Some((Errno::EINVAL, Rule::AmbiguousSymbol)));
-    let hint = new.check("p twin").refusal.unwrap().hint;
+    assert_eq!(new.refusal("p mod:open"), Some((Errno::EINVAL, Code::NonUniqSymbol)));
+    let hint = new.check("p twin").refusal.unwrap().hint.unwrap();
     assert_eq!(hint, "they are at _stext+128, _stext+160");
     let twice = kernel_with("ffffffffc0000200 t first\t[mod]\n", NEW, "", &[0x55]);
-    let hint = twice.check("p first+9").refusal.unwrap().hint;
+    let hint = twice.check("p first+9").refusal.unwrap().hint.unwrap();
     assert_eq!(hint, "they are at _stext+9, mod:first+9");
 }
 
@@ -139,13 +139,13 @@ fn entries_lie_behind_endbr() {
         ("p first", None),
         ("p first+4", None),
         ("r first+4", None),
-        ("p first+1", Some((Errno::EILSEQ, Rule::InstructionBoundary))),
-        ("p first+5", Some((Errno::EILSEQ, Rule::InstructionBoundary))),
+        ("p first+1", Some((Errno::EILSEQ, Code::BadInsnBndry))),
+        ("p first+5", Some((Errno::EILSEQ, Code::BadInsnBndry))),
         ("p first+9", None),
-        ("r first+9", Some((Errno::EINVAL, Rule::NotFunctionEntry))),
+        ("r first+9", Some((Errno::EINVAL, Code::BadRetprobe))),
         ("r 0xffffffff81000004", None),
-        ("r 0xffffffff81000009", Some((Errno::EINVAL, Rule::NotEntryAddress))),
-        ("p first+10", Some((Errno::EILSEQ, Rule::TrapInstruction))),
+        ("r 0xffffffff81000009", Some((Errno::EINVAL, Code::NotEntryAddress))),
+        ("p first+10", Some((Errno::EILSEQ, Code::TrapInstruction))),
     ] {
         assert_eq!(kernel.refusal(text), refusal, "{text}");
     }
@@ -160,10 +160,8 @@ fn entries_lie_behind_endbr() {
 fn the_middle_of_a_call_site_is_found_first_or_last() {
     let listed = "ffffffff81000060 T __kprobes_text_start\nffffffff81000080 T __kprobes_text_end\n";
     let later = [listed, "ffffffff82000000 T arch_adjust_kprobe_addr\n"].concat();
-    let on_the_list = (Errno::EINVAL, Rule::Blacklisted);
-    for (symbols, refused) in
-        [(listed, (Errno::EILSEQ, Rule::InstructionBoundary)), (later.as_str(), on_the_list)]
-    {
+    let on_the_list = (Errno::EINVAL, Code::Blacklisted);
+    for (symbols, refused) in [(listed, (Errno::EILSEQ, Code::BadInsnBndry)), (later.as_str(), on_the_list)] {
         let kernel = kernel_with(symbols, "", "", &[0x55]);
         assert_eq!(kernel.refusal("p part+1"), Some(refused), "{symbols}");
         assert_eq!(kernel.refusal("p part"), Some(on_the_list), "{symbols}");
@@ -180,7 +178,7 @@ fn what_a_kernel_cannot_emulate_is_refused_where_it_emulates() {
     for offset in [9, 11, 13, 15, 17] {
         let text = format!("p first+{offset}");
         assert_eq!(copying.refusal(&text), None, "{text}");
-        let refused = Some((Errno::EOPNOTSUPP, Rule::UnsupportedInstruction));
+        let refused = Some((Errno::EOPNOTSUPP, Code::UnsupportedInstruction));
         assert_eq!(emulating.refusal(&text), refused, "{text}");
     }
     for kernel in [copying, emulating] {
@@ -188,7 +186,7 @@ fn what_a_kernel_cannot_emulate_is_refused_where_it_emulates() {
         assert_eq!(kernel.refusal("p first+10").map(|(errno, _)| errno), Some(Errno::EILSEQ));
     }
     // A breakpoint of others is not copied, by any kernel.
-    let refused = Some((Errno::EINVAL, Rule::TrapInstruction));
+    let refused = Some((Errno::EINVAL, Code::TrapInstruction));
     assert_eq!(kernel("", "").refusal("p first+10"), refused);
 }
 
@@ -196,14 +194,14 @@ fn what_a_kernel_cannot_emulate_is_refused_where_it_emulates() {
 fn parts_go_with_their_function() {
     let kernel = kernel(NEW, "");
     assert_eq!(kernel.refusal("p part.cold"), None);
-    assert_eq!(kernel.refusal("p quiet"), Some((Errno::EINVAL, Rule::NotraceFunction)));
+    assert_eq!(kernel.refusal("p quiet"), Some((Errno::EINVAL, Code::NotraceFunction)));
 }
 
 #[test]
 fn what_the_kernel_takes_and_nobody_means_is_objected_to() {
     let kernel = kernel(NEW, "");
     assert_eq!(kernel.refusal("p part+32"), None, "the kernel goes on to `twin`");
-    assert_eq!(kernel.objection("p part+32"), Some(Rule::OutsideFunction));
+    assert_eq!(kernel.objection("p part+32"), Some(Code::OutsideFunction));
     assert_eq!(kernel.check("p part+32").location, "twin+0x0");
     assert_eq!((kernel.refusal("p _stext+128"), kernel.objection("p _stext+128")), (None, None));
     for nowhere in [
@@ -218,14 +216,14 @@ fn what_the_kernel_takes_and_nobody_means_is_objected_to() {
     ] {
         assert_eq!(
             (kernel.refusal(nowhere), kernel.objection(nowhere)),
-            (None, Some(Rule::NeverArmed)),
+            (None, Some(Code::NeverArmed)),
             "{nowhere}"
         );
     }
-    assert_eq!(kernel.refusal("p 0x1 @jiffies+x"), Some((Errno::EINVAL, Rule::BadMemorySymbol)));
-    assert_eq!(kernel.refusal("p first @-10"), Some((Errno::ENOENT, Rule::BadMemorySymbol)));
-    assert_eq!(kernel.refusal("p mod:"), Some((Errno::EINVAL, Rule::UnknownSymbol)));
-    assert_eq!(kernel.refusal("p jiffies+65536"), Some((Errno::ENOENT, Rule::UnnamedPlace)));
+    assert_eq!(kernel.refusal("p 0x1 @jiffies+x"), Some((Errno::EINVAL, Code::BadMemSymbol)));
+    assert_eq!(kernel.refusal("p first @-10"), Some((Errno::ENOENT, Code::BadMemSymbol)));
+    assert_eq!(kernel.refusal("p mod:"), Some((Errno::EINVAL, Code::BadProbeAddr)));
+    assert_eq!(kernel.refusal("p jiffies+65536"), Some((Errno::ENOENT, Code::UnnamedPlace)));
     assert_eq!(kernel.check("p other:f").absent_module.as_deref(), Some("other"));
 }
 
@@ -234,8 +232,8 @@ fn what_the_kernel_takes_and_nobody_means_is_objected_to() {
 fn a_symbol_does_not_lead_into_the_vsyscall_page() {
     let kernel = kernel(NEW, "");
     for (argument, objection) in [
-        ("@_stext+0x7e600000", Some(Rule::DangerousMemory)),
-        ("+8(@_stext+0x7e5ffe00)", Some(Rule::DangerousMemory)),
+        ("@_stext+0x7e600000", Some(Code::DangerousMemory)),
+        ("+8(@_stext+0x7e5ffe00)", Some(Code::DangerousMemory)),
         ("@_stext+0x7e601000", None),
         ("@_stext+0x7e5ffdff", None),
         ("@jiffies", None),
@@ -260,7 +258,7 @@ fn every_instruction_of_a_function_is_judged() {
         assert_eq!((judged.iter().map(|one| one.instruction.bytes.len()).sum::<usize>(), omitted), (0x40, 0));
         let line = |one: &JudgedInstruction| {
             let verdict =
-                one.verdict.as_ref().map_or_else(|no| no.rule.name().to_owned(), |yes| format!("{yes:?}"));
+                one.verdict.as_ref().map_or_else(|no| no.code.name().to_owned(), |yes| format!("{yes:?}"));
             let marks = [(one.entry, "entry"), (one.boundary, "boundary"), (one.probed, "probed")];
             let marks = marks.iter().filter(|(set, _)| *set).map(|(_, mark)| format!(" {mark}"));
             let marks: String = marks.collect();
@@ -332,17 +330,18 @@ fn places_behind_the_end_are_refused_as_such() {
     let kernel = kernel(NEW, "");
     for text in ["p part+96", "p:x part+97"] {
         let Some(refusal) = kernel.check(text).refusal else { panic!("{text}") };
-        assert_eq!((refusal.rule, refusal.errno), (Rule::OutsideFunction, Errno::EINVAL), "{text}");
+        assert_eq!((refusal.code, refusal.errno), (Code::OutsideFunction, Errno::EINVAL as i32), "{text}");
         // `quiet`, which lies there, has no call of ftrace.
-        assert_eq!((refusal.kernel_code(), refusal.refused_by()), ("FAIL_REG_PROBE", RefusedBy::Kernel));
+        assert_eq!((kernel_code(&refusal), refusal.by), ("FAIL_REG_PROBE", RefusedBy::Kernel));
         assert!(refusal.message.starts_with("`part` is 32 bytes long"), "{}", refusal.message);
-        let last = refusal.hint.strip_prefix('+').and_then(|rest| rest.split(' ').next()).unwrap();
-        assert_eq!(kernel.refusal(&format!("p part+{last}")), None, "{}", refusal.hint);
+        let hint = refusal.hint.unwrap();
+        let last = hint.strip_prefix('+').and_then(|rest| rest.split(' ').next()).unwrap();
+        assert_eq!(kernel.refusal(&format!("p part+{last}")), None, "{hint}");
         let shown = surroundings(&kernel.parse(text), &kernel.check(text), &kernel.facts);
         assert!(shown.listing.is_empty(), "the code of another function says nothing");
     }
     let objection = kernel.check("p part+32").objection.unwrap();
-    assert_eq!(objection.refused_by(), RefusedBy::Kprobed);
+    assert_eq!(objection.by, RefusedBy::Kprobed);
 }
 
 #[test]
