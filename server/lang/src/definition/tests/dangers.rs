@@ -1,9 +1,96 @@
 //! Tests of definitions that the kernel accepts and that harm it.
 
 use super::{probe, v6_1, v6_12, v7_3};
-use crate::definition::dangerous::{TABLE, Treatment};
+use crate::definition::dangerous::{STRING_ARRAY_HARM, SYMBOL_STRING_HARM, VSYSCALL_HARM};
 use crate::definition::guard::guarded;
 use crate::definition::{Code, Diagnostic, Features, RefusedBy, Severity, parse};
+
+/// What the daemon does with a dangerous definition.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Treatment {
+    /// It writes another line, which records the same.
+    Rewritten,
+    /// It refuses the definition with this code.
+    Refused(Code),
+}
+
+/// One dangerous form.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) struct Danger {
+    /// The form.
+    pattern: &'static str,
+    /// What the kernel does with it.
+    harm: &'static str,
+    /// The file and function in the kernel.
+    function: &'static str,
+    /// Which kernels.
+    kernels: &'static str,
+    /// What the daemon does with it.
+    treatment: Treatment,
+}
+
+/// All dangerous forms.
+pub(super) const TABLE: &[Danger] = &[
+    Danger {
+        pattern: "ARGUMENT:symstr",
+        harm: SYMBOL_STRING_HARM,
+        function: "kernel/trace/trace_probe_tmpl.h:fetch_store_symstring, kernel/kallsyms.c:kallsyms_lookup_buildid",
+        kernels: "all that have the type (6.2, 6.1.43 and 5.15.124), before 7.0, 6.19.12 and 6.18.22",
+        treatment: Treatment::Rewritten,
+    },
+    Danger {
+        pattern: "ARGUMENT:string[N], ARGUMENT:ustring[N]",
+        harm: STRING_ARRAY_HARM,
+        function: "kernel/trace/trace_probe_tmpl.h:process_fetch_insn_bottom, update_data_loc",
+        kernels: "before 6.5, 6.4.5, 6.1.40, 5.15.121 and 5.10.188; and those that do not show that they are newer",
+        treatment: Treatment::Refused(Code::DangerousArray),
+    },
+    Danger {
+        pattern: "a fixed address in the vsyscall page, such as @0xffffffffff600000",
+        harm: VSYSCALL_HARM,
+        function: "arch/x86/mm/fault.c:do_user_addr_fault, arch/x86/mm/maccess.c:copy_from_kernel_nofault_allowed",
+        kernels: "from 5.12 on CPUs with SMAP, before 6.8, 6.7.11, 6.6.23, 6.1.83 and 5.15.153",
+        treatment: Treatment::Refused(Code::DangerousMemory),
+    },
+    // 18b1e870a496 (Linux 6.5) added the expansion. `sprint_nth_btf_arg` checks the upper limit of
+    // the index only, and the index is signed. No fix is known; sources of 6.5 and of 2025 were
+    // read.
+    Danger {
+        pattern: "$argN without a name, with N above 2147483648",
+        harm: "cuts N to 32 bits, and reads before its table of parameters if the result is negative or 0",
+        function: "kernel/trace/trace_probe.c:traceprobe_expand_meta_args, sprint_nth_btf_arg",
+        kernels: "6.5 and later, if BTF has the function",
+        treatment: Treatment::Refused(Code::NoBtfarg),
+    },
+    Danger {
+        pattern: "$arg0 without a name",
+        harm: "reads before its table of parameters",
+        function: "kernel/trace/trace_probe.c:traceprobe_expand_meta_args, sprint_nth_btf_arg",
+        kernels: "6.5 and later, if BTF has the function",
+        treatment: Treatment::Refused(Code::BadArgNum),
+    },
+    // 035ba76014c0 (Linux 6.9) sets the number of arguments before 128 of them are read.
+    // 73f35080477e (Linux 6.12, and 6.11.6) refuses more. 6.6.59 has both changes. Kernels without
+    // them drop the arguments after the 128th.
+    Danger {
+        pattern: "more than 128 arguments",
+        harm: "counts arguments that it does not set up, and follows their empty pointers",
+        function: "kernel/trace/trace_probe.c:trace_probe_init, __set_print_fmt",
+        kernels: "6.9 to 6.11.5",
+        treatment: Treatment::Refused(Code::TooManyArgs),
+    },
+    // Linux 6.6 (27152bceea1d) moved these directories to eventfs, which does not check whether a
+    // name is taken. Its lookup finds directories before files: read in a source after 6.9, not
+    // verified for 6.6 to 6.9. Before 6.6, tracefs refuses to make the directory. It is not
+    // verified what remains after the event is removed.
+    Danger {
+        pattern: "an event or a group called like a control file, such as `enable`",
+        harm: "makes a directory that hides the file, so that `enable` no longer switches the group; before 6.6, makes an event without files",
+        function: "kernel/trace/trace_events.c:event_create_dir, event_subsystem_dir, fs/tracefs/event_inode.c:eventfs_root_lookup",
+        kernels: "all, with another harm before 6.6",
+        treatment: Treatment::Refused(Code::ReservedEventName),
+    },
+];
 
 fn refusal(text: &str, features: &Features) -> Option<Diagnostic> {
     parse(text, features).err().and_then(|problems| problems.into_iter().next())
