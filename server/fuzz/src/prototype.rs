@@ -1,7 +1,11 @@
 //! Property: parsers of function prototypes and of calls.
 
+#[path = "../../fixtures/prototype/written.rs"]
+mod written;
+
 use kprobed_lang::definition::{call, prototype};
 
+use self::written::written;
 use super::definition::check_problems;
 use super::kernels::features;
 
@@ -17,9 +21,9 @@ pub fn check(data: &[u8]) {
     }
     match prototype::parse(text) {
         Ok(read) => {
-            let line = read.to_string();
+            let line = written(&read);
             let again = prototype::parse(&line).unwrap_or_else(|problems| panic!("{line:?}: {problems:?}"));
-            assert_eq!(again.to_string(), line);
+            assert_eq!(written(&again), line);
             for features in features() {
                 // Two spellings of one prototype are one definition.
                 let meaning = |text: &str| {

@@ -1,37 +1,21 @@
 //! Syntax tree of a prototype, with the position of every part.
 //!
-//! Owns the tree only. Never parses or renders.
+//! Owns the tree, and the spelling of types and steps. Never parses.
+
+use std::fmt;
 
 use super::super::Span;
-use super::super::ast::{Name, Width};
+use super::super::ast::{MemoryAddress, Name, Width};
 
 /// `FUNCTION(PARAMETER, PARAMETER, ...)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Prototype {
     /// The function.
     pub function: Name,
-    /// The parts between the commas.
-    pub parameters: Vec<Parameter>,
+    /// What is recorded, in order. A parameter can have several fields, and `NULL` none.
+    pub fields: Vec<Field>,
     /// The whole prototype.
     pub span: Span,
-}
-
-/// The recorded items of one parameter: `ITEM | ITEM`.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Parameter {
-    /// At least one.
-    pub items: Vec<Item>,
-    /// All of it.
-    pub span: Span,
-}
-
-/// One part of a parameter.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum Item {
-    /// `NULL`: nothing is recorded.
-    Null(Span),
-    /// A field of the event.
-    Field(Field),
 }
 
 /// A field of the event.
@@ -41,6 +25,8 @@ pub struct Field {
     pub ty: FieldType,
     /// The source of its value.
     pub source: Source,
+    /// The parameter of the function in whose place it stands, from 1.
+    pub parameter: u32,
     /// All of it.
     pub span: Span,
 }
@@ -94,24 +80,15 @@ pub enum Source {
         /// What follows the name.
         steps: Vec<Step>,
     },
-    /// `NAME=ADDRESS` or `ADDRESS`: memory at a fixed address.
+    /// `NAME=ADDRESS` or `ADDRESS`: memory at a fixed address, which is `0xADDRESS` or `$SYMBOL`.
     Fixed {
         /// The name of the field, if there is one.
         name: Option<Name>,
         /// The address.
-        address: FixedAddress,
+        address: MemoryAddress,
         /// The position of the address.
         span: Span,
     },
-}
-
-/// A fixed address.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub enum FixedAddress {
-    /// `0xADDRESS`.
-    Address(u64),
-    /// `$SYMBOL`.
-    Symbol(String),
 }
 
 /// One step from a parameter to memory.
@@ -178,9 +155,19 @@ impl Atom {
     }
 }
 
-impl Field {
-    /// Whether it is reached from the parameter, and so uses it up.
-    pub(crate) const fn uses_parameter(&self) -> bool {
-        matches!(self.source, Source::Parameter { .. })
+impl fmt::Display for FieldType {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let unsigned = if self.unsigned { "unsigned " } else { "" };
+        write!(f, "{unsigned}{}", self.atom.name())?;
+        self.count.map_or(Ok(()), |count| write!(f, "[{count}]"))
+    }
+}
+
+impl fmt::Display for StepKind {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Add(bytes) => write!(f, "+{bytes}"),
+            Self::Index(index) => write!(f, "[{index}]"),
+        }
     }
 }

@@ -28,13 +28,12 @@
 
 mod ast;
 mod parse;
-mod render;
 #[cfg(test)]
 mod tests;
 mod translate;
 mod walk;
 
-pub use ast::{Atom, Field, FieldType, FixedAddress, Item, Parameter, Prototype, Source, Step, StepKind};
+pub use ast::{Atom, Field, FieldType, Prototype, Source, Step, StepKind};
 pub use parse::parse;
 
 use self::translate::Translated;

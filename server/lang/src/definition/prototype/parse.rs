@@ -14,16 +14,16 @@
 //! reported at once. Never translates.
 
 use super::super::Span;
-use super::super::ast::Name;
+use super::super::ast::{MemoryAddress, Name};
 use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
 use super::super::line::{self, Word};
 use super::super::names::is_identifier;
 use super::super::number;
-use super::ast::{Atom, Field, FieldType, FixedAddress, Item, Parameter, Prototype, Source, Step, StepKind};
+use super::ast::{Atom, Field, FieldType, Prototype, Source, Step, StepKind};
 
 /// Parameters of a function that are passed in registers.
-const PARAMETERS_MAX: usize = 6;
+const PARAMETERS_MAX: u32 = 6;
 
 /// Parses the only prototype in `text`.
 pub fn parse(text: &str) -> Result<Prototype, Vec<Diagnostic>> {
@@ -37,22 +37,19 @@ struct Parser<'t> {
     /// Index of the next token.
     next: usize,
     /// Parameters of the function that are used up.
-    used: usize,
+    used: u32,
 }
 
 impl<'t> Parser<'t> {
     fn prototype(&mut self) -> Result<Prototype, Vec<Diagnostic>> {
         let function = self.function().map_err(|problem| vec![problem])?;
-        let mut parameters = Vec::new();
+        let mut fields = Vec::new();
         let mut errors = Vec::new();
         if self.take(")").is_none() {
             loop {
-                match self.parameter() {
-                    Ok(parameter) => parameters.push(parameter),
-                    Err(problem) => {
-                        errors.push(problem);
-                        self.skip_parameter();
-                    }
+                if let Err(problem) = self.parameter(&mut fields) {
+                    errors.push(problem);
+                    self.skip_parameter();
                 }
                 if self.take(",").is_some() {
                     continue;
@@ -69,7 +66,7 @@ impl<'t> Parser<'t> {
             errors.push(Diagnostic::error(Code::UnexpectedToken, span, "nothing can follow the `)`"));
         }
         let span = Span::new(function.span.start, self.end());
-        if errors.is_empty() { Ok(Prototype { function, parameters, span }) } else { Err(errors) }
+        if errors.is_empty() { Ok(Prototype { function, fields, span }) } else { Err(errors) }
     }
 
     fn function(&mut self) -> Result<Name, Diagnostic> {
@@ -85,30 +82,28 @@ impl<'t> Parser<'t> {
         }
     }
 
-    fn parameter(&mut self) -> Result<Parameter, Diagnostic> {
-        let start = self.position();
-        let mut items = Vec::new();
+    /// Adds the fields of a parameter. Memory at a fixed address leaves it to the next field, and `NULL` does not.
+    fn parameter(&mut self, fields: &mut Vec<Field>) -> Result<(), Diagnostic> {
         let mut used = false;
-        loop {
-            if let Some(null) = self.take("NULL") {
+        let last = loop {
+            if self.take("NULL").is_some() {
                 used = true;
-                items.push(Item::Null(null.span()));
-                break;
+                break None;
             }
             let field = self.field()?;
-            used |= field.uses_parameter();
-            items.push(Item::Field(field));
+            used |= matches!(field.source, Source::Parameter { .. });
+            fields.push(field);
             if self.take("|").is_none() {
-                break;
+                break fields.last();
             }
-        }
+        };
         match self.peek() {
             Some(token) if token.text == "," || token.text == ")" => {}
-            Some(token) => return Err(after_item(token, items.last())),
+            Some(token) => return Err(after_item(token, last)),
             None => return Err(self.ends("`,`, `|` or `)`")),
         }
-        self.used += usize::from(used);
-        Ok(Parameter { items, span: Span::new(start, self.consumed()) })
+        self.used += u32::from(used);
+        Ok(())
     }
 
     fn field(&mut self) -> Result<Field, Diagnostic> {
@@ -123,7 +118,7 @@ impl<'t> Parser<'t> {
                 if self.take("=").is_some() { self.fixed(Some(name))? } else { self.steps(name)? }
             }
         };
-        Ok(Field { ty, source, span: Span::new(start, self.consumed()) })
+        Ok(Field { ty, source, parameter: self.used + 1, span: Span::new(start, self.consumed()) })
     }
 
     fn field_type(&mut self) -> Result<FieldType, Diagnostic> {
@@ -171,7 +166,7 @@ impl<'t> Parser<'t> {
     fn fixed(&mut self, name: Option<Name>) -> Result<Source, Diagnostic> {
         let start = self.position();
         let address = if self.take("$").is_some() {
-            FixedAddress::Symbol(self.name("the name of a kernel symbol")?.text)
+            MemoryAddress::Symbol { symbol: self.name("the name of a kernel symbol")?.text, offset: 0 }
         } else {
             let token = self.peek().ok_or_else(|| self.ends("an address"))?;
             let address = token.text.strip_prefix("0x").and_then(|hex| u64::from_str_radix(hex, 16).ok());
@@ -184,7 +179,7 @@ impl<'t> Parser<'t> {
                 }
             })?;
             self.next += 1;
-            FixedAddress::Address(address)
+            MemoryAddress::Address(address)
         };
         Ok(Source::Fixed { name, address, span: Span::new(start, self.consumed()) })
     }
@@ -286,11 +281,11 @@ fn no_type(token: Word<'_>, unsigned: bool) -> Diagnostic {
     }
 }
 
-/// The problem of a token after the end of a field.
-fn after_item(token: Word<'_>, last: Option<&Item>) -> Diagnostic {
+/// The problem of a token after the end of a field, or of `NULL`.
+fn after_item(token: Word<'_>, last: Option<&Field>) -> Diagnostic {
     match last {
-        Some(Item::Null(_)) => unexpected(token, "`,` or `)` after `NULL`"),
-        Some(Item::Field(Field { source: Source::Fixed { .. }, .. })) => {
+        None => unexpected(token, "`,` or `)` after `NULL`"),
+        Some(Field { source: Source::Fixed { .. }, .. }) => {
             unexpected(token, "`,`, `|` or `)` after an address").with_hint("add the offset to the address")
         }
         _ if token.text == "-" => unexpected(token, "`+`, `[`, `,`, `|` or `)`")

@@ -1,5 +1,4 @@
-//! Translation of a prototype to a line of today: counts parameters, and gives fields names and
-//! types.
+//! Translation of a prototype to a line of today: gives fields names and types.
 //!
 //! Owns that line. Never parses a prototype, and never checks the kernel's limits.
 
@@ -10,7 +9,7 @@ use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
 use super::super::features::Features;
 use super::super::rewrite::Rewritten;
-use super::ast::{Atom, Field, FieldType, FixedAddress, Item, Prototype, Source};
+use super::ast::{Atom, Field, FieldType, Prototype, Source};
 use super::walk::{Target, walk};
 
 /// The group of the events of 2018.
@@ -29,26 +28,13 @@ pub(super) struct Translated {
 
 /// Translates the prototype.
 pub(super) fn translate(prototype: &Prototype, features: &Features) -> Result<Translated, Vec<Diagnostic>> {
-    let fields = || prototype.parameters.iter().flat_map(|parameter| &parameter.items).filter_map(as_field);
     let mut out = Translation {
         features,
-        given: fields().filter_map(given_name).collect(),
+        given: prototype.fields.iter().filter_map(given_name).collect(),
         args: Vec::new(),
         warnings: Vec::new(),
     };
-    let mut errors = Vec::new();
-    let mut parameter = 1;
-    for items in prototype.parameters.iter().map(|parameter| &parameter.items) {
-        for field in items.iter().filter_map(as_field) {
-            if let Err(problem) = out.field(field, parameter) {
-                errors.push(problem);
-            }
-        }
-        // Memory at a fixed address leaves the parameter to the next one.
-        if items.iter().any(|item| as_field(item).is_none_or(Field::uses_parameter)) {
-            parameter += 1;
-        }
-    }
+    let errors: Vec<_> = prototype.fields.iter().filter_map(|field| out.field(field).err()).collect();
     if !errors.is_empty() {
         return Err(errors);
     }
@@ -77,19 +63,14 @@ fn line(function: &Name, args: &[Argument]) -> Rewritten {
     line
 }
 
-fn as_field(item: &Item) -> Option<&Field> {
-    match item {
-        Item::Field(field) => Some(field),
-        Item::Null(_) => None,
-    }
-}
-
 /// The name that the prototype gives the field.
 fn given_name(field: &Field) -> Option<String> {
     match &field.source {
         Source::Parameter { name, .. } | Source::Fixed { name: Some(name), .. } => Some(name.text.clone()),
-        Source::Fixed { name: None, address: FixedAddress::Symbol(symbol), .. } => Some(symbol.clone()),
-        Source::Fixed { name: None, address: FixedAddress::Address(_), .. } => None,
+        Source::Fixed { name: None, address: MemoryAddress::Symbol { symbol, .. }, .. } => {
+            Some(symbol.clone())
+        }
+        Source::Fixed { name: None, address: MemoryAddress::Address(_), .. } => None,
     }
 }
 
@@ -102,26 +83,20 @@ struct Translation<'f> {
 }
 
 impl Translation<'_> {
-    /// Adds today's argument for `field` of the given parameter (from 1).
-    fn field(&mut self, field: &Field, parameter: u32) -> Result<(), Diagnostic> {
+    /// Adds today's argument for `field`.
+    fn field(&mut self, field: &Field) -> Result<(), Diagnostic> {
         if self.args.len() >= ARGS_MAX {
             let message = "no argument is left for this field";
             return Err(Diagnostic::error(Code::TooManyArgs, field.span, message));
         }
         let (target, name_span) = match &field.source {
             Source::Parameter { name, steps } => {
-                let parameter = FetchKind::Argument(parameter);
+                let parameter = FetchKind::Argument(field.parameter);
                 let target = walk(field, name, steps, parameter, &mut self.warnings)?;
                 (target, name.span)
             }
             Source::Fixed { name, address, span } => {
-                let at = match address {
-                    FixedAddress::Address(address) => MemoryAddress::Address(*address),
-                    FixedAddress::Symbol(symbol) => {
-                        MemoryAddress::Symbol { symbol: symbol.clone(), offset: 0 }
-                    }
-                };
-                (Target::Fixed(at), name.as_ref().map_or(*span, |name| name.span))
+                (Target::Fixed(address.clone()), name.as_ref().map_or(*span, |name| name.span))
             }
         };
         let name = self.name(field, name_span);
@@ -188,7 +163,7 @@ impl Translation<'_> {
     fn name(&mut self, field: &Field, span: Span) -> Name {
         let (given, invented) = match (&field.source, given_name(field)) {
             (_, Some(name)) => (name, false),
-            (Source::Fixed { address: FixedAddress::Address(address), .. }, None) => {
+            (Source::Fixed { address: MemoryAddress::Address(address), .. }, None) => {
                 (format!("mem_{address:x}"), true)
             }
             (_, None) => (String::new(), true),

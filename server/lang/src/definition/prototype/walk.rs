@@ -9,7 +9,7 @@ use super::super::Span;
 use super::super::ast::{Fetch, FetchKind, MemoryAddress, Name};
 use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
-use super::ast::{Atom, Field, Source, Step, StepKind};
+use super::ast::{Atom, Field, Step, StepKind};
 
 /// The memory or value from which a field, or the first element of an array, is read.
 pub(super) enum Target {
@@ -165,8 +165,8 @@ impl Walk {
 
 /// The field with other steps.
 fn spelled(field: &Field, name: &Name, steps: &[StepKind]) -> String {
-    let steps = steps.iter().map(|kind| Step { kind: *kind, span: field.span }).collect();
-    format!("{} {}", field.ty, Source::Parameter { name: name.clone(), steps })
+    let steps: String = steps.iter().map(ToString::to_string).collect();
+    format!("{} {}{steps}", field.ty, name.text)
 }
 
 /// The field with one step more.

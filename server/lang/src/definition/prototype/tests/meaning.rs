@@ -4,10 +4,8 @@ use proptest::prelude::*;
 
 use super::properties::{steps, types};
 use super::{v6_1, v6_12};
-use crate::definition::prototype::{
-    Atom, Field, FieldType, Item, Parameter, Prototype, Source, Step, StepKind, definition,
-};
-use crate::definition::{BaseType, Code, Features, Fetch, FetchKind, Name, Span, Width};
+use crate::definition::prototype::{Atom, FieldType, Step, StepKind, definition};
+use crate::definition::{BaseType, Code, Features, Fetch, FetchKind, Width};
 
 /// The word at an address: anything, but always the same.
 fn word_at(address: u64) -> u64 {
@@ -61,12 +59,8 @@ fn address(fetch: &Fetch, parameter: u64) -> Option<u64> {
 
 /// A prototype with one field of the first parameter.
 fn one_field(ty: FieldType, steps: &[Step]) -> String {
-    let here = Span::default();
-    let name = |text: &str| Name { text: text.to_owned(), span: here };
-    let source = Source::Parameter { name: name("a"), steps: steps.to_vec() };
-    let field = Item::Field(Field { ty, source, span: here });
-    let parameters = vec![Parameter { items: vec![field], span: here }];
-    Prototype { function: name("f"), parameters, span: here }.to_string()
+    let steps: String = steps.iter().map(|step| step.kind.to_string()).collect();
+    format!("f({ty} a{steps})")
 }
 
 /// How many bytes each element has, and how it is shown: every difference from 2018 has a warning.

@@ -4,6 +4,8 @@ mod meaning;
 mod pairs;
 mod properties;
 mod refused;
+#[path = "../../../../../fixtures/prototype/written.rs"]
+mod written;
 
 use super::definition;
 use crate::definition::{Features, ProbeDefinition};
