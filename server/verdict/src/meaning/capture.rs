@@ -11,7 +11,7 @@ use super::layout::{Found, slots};
 use super::type_name::{pointed, type_name};
 use super::{Build, Meaning, Origin, Part, Read, VERSION};
 use crate::validate::Report;
-use crate::validate::typed::{Note, Signature, signature};
+use crate::validate::typed::{Function, Note, look_up_only};
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::{Btf, Kind, TypeId};
 use kprobed_lang::definition::{Argument, BaseType, FetchKind, Place, ProbeDefinition, ProbeKind};
@@ -38,7 +38,8 @@ pub(super) struct Around<'a> {
     pub(super) is_entry: bool,
     pub(super) function: &'a str,
     pub(super) range: Range<u64>,
-    pub(super) signature: Option<Signature>,
+    /// Its types.
+    pub(super) types: Option<Function>,
 }
 
 impl<'a> Around<'a> {
@@ -68,7 +69,7 @@ impl<'a> Around<'a> {
             kind: written.kind,
             is_entry: report.is_entry,
             function,
-            signature: signature(function, located.module, facts),
+            types: look_up_only(function, located.module, facts),
             range,
         })
     }
@@ -106,7 +107,7 @@ pub fn capture(subject: &Subject<'_>) -> Meaning {
         })
         .collect();
     let code = around.as_ref().and_then(|around| code_of(around, report, &parts));
-    let prototype = around.as_ref().and_then(|around| Some(around.signature.as_ref()?.prototype.clone()));
+    let prototype = around.as_ref().and_then(|around| around.types.as_ref()?.prototype().ok());
     Meaning {
         version: VERSION,
         kernel,
@@ -222,15 +223,15 @@ pub(super) fn origin(around: &Around<'_>, root: &Root) -> (Origin, Option<TypeId
 }
 
 fn parameter(around: &Around<'_>, word: u32) -> (Origin, Option<TypeId>) {
-    let Some(signature) = &around.signature else {
+    let Some(types) = &around.types else {
         // All that is known is what the code does with it.
         return (Origin::Code, None);
     };
-    let Some((parameter, part)) = signature.at(word) else {
+    let Some((parameter, part)) = types.at(word) else {
         let why = format!("`{}` has no parameter there", around.function);
         return (Origin::Unknown { why }, None);
     };
-    let btf = &signature.btf;
+    let btf = &types.btf;
     let read =
         type_name(btf, parameter.ty).and_then(|ty| Ok((ty, btf.declaration(parameter.ty, &parameter.name)?)));
     match read {
@@ -244,7 +245,7 @@ fn parameter(around: &Around<'_>, word: u32) -> (Origin, Option<TypeId>) {
 
 fn result(around: &Around<'_>) -> (Origin, Option<TypeId>) {
     let unknown = |why: String| (Origin::Unknown { why }, None);
-    let Some(Signature { btf, result, .. }) = &around.signature else {
+    let Some(Function { btf, result, .. }) = &around.types else {
         return unknown(format!("the kernel shows no types of `{}`", around.function));
     };
     match type_name(btf, *result).and_then(|ty| Ok((ty, btf.type_text(*result)?))) {
@@ -266,10 +267,10 @@ impl Behind<'_, '_> {
     pub(super) fn read(&mut self, read: &chain::MemoryRead, name: Option<&str>) -> Read {
         let ty = self.ty.take();
         let unknown = |why: &str| Read::Unknown { why: why.to_owned() };
-        let (Some(signature), Some(ty)) = (&self.around.signature, ty) else {
+        let (Some(types), Some(ty)) = (&self.around.types, ty) else {
             return unknown("the type of the pointer is not known");
         };
-        let btf = &signature.btf;
+        let btf = &types.btf;
         match found_behind(btf, ty, read, name) {
             Ok(Ok((found, next))) => {
                 self.ty = next;

@@ -71,7 +71,7 @@ fn of_result(argument: &Argument, kind: ProbeKind, around: Option<&Around<'_>>) 
     let is_signed = matches!(argument.base_type(), BaseType::Signed(Width::W32 | Width::W64));
     let is_one = argument.ty.is_none_or(|ty| ty.count.is_none());
     let is_result = kind == ProbeKind::Return && argument.fetch.kind == FetchKind::Retval;
-    let is_unknown = around.is_none_or(|around| around.signature.is_none());
+    let is_unknown = around.is_none_or(|around| around.types.is_none());
     (is_signed && is_one && is_result && is_unknown).then_some(Notation::Errno)
 }
 
@@ -79,7 +79,7 @@ fn of_result(argument: &Argument, kind: ProbeKind, around: Option<&Around<'_>>) 
 fn by_offset(around: &Around<'_>, argument: &Argument) -> Option<Notation> {
     let Chain { root, mut reads } = Chain::of(argument, around.at());
     let (origin, ty) = origin(around, &root);
-    let btf = &around.signature.as_ref()?.btf;
+    let btf = &around.types.as_ref()?.btf;
     let Some(last) = reads.pop() else {
         let is_flags = |name: &str| name == "flags" && OPENING.contains(&around.function);
         if matches!(&origin, Origin::Parameter { name, .. } if is_flags(name))

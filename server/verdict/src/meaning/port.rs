@@ -53,7 +53,7 @@ fn argument(around: &Around<'_>, written: &Argument, part: &Part) -> Option<Argu
         return None;
     }
     for (read, meant) in chain.reads.iter().zip(&part.reads) {
-        let btf = &around.signature.as_ref()?.btf;
+        let btf = &around.types.as_ref()?.btf;
         let (offset, next) = offset(btf, ty?, meant)?;
         ty = next;
         fetch = Fetch { kind: FetchKind::Deref { user: read.user, offset, inner: Box::new(fetch) }, span };
@@ -70,13 +70,13 @@ fn root(
 ) -> Option<(FetchKind, Option<TypeId>)> {
     match (root, meant) {
         (Root::Word(_), Origin::Parameter { part, name, ty, .. }) => {
-            let signature = around.signature.as_ref()?;
-            let parameter = signature.named(name)?;
-            if type_name(&signature.btf, parameter.ty).ok()? != *ty {
+            let types = around.types.as_ref()?;
+            let parameter = types.named(name)?;
+            if type_name(&types.btf, parameter.ty).ok()? != *ty {
                 return None;
             }
-            let (first, count) = parameter.words?;
-            let word = first.checked_add(*part).filter(|_| *part < count)?;
+            let words = parameter.words?;
+            let word = words.first.checked_add(*part).filter(|_| *part < words.count)?;
             let kind = match written.kind {
                 FetchKind::Argument(_) => FetchKind::Argument(word),
                 _ => in_place(word)?,
@@ -84,9 +84,9 @@ fn root(
             Some((kind, Some(parameter.ty).filter(|_| *part == 0)))
         }
         (Root::Result, Origin::Result { ty, .. }) => {
-            let signature = around.signature.as_ref()?;
-            let is_same = type_name(&signature.btf, signature.result).ok()? == *ty;
-            is_same.then(|| (written.kind.clone(), Some(signature.result)))
+            let types = around.types.as_ref()?;
+            let is_same = type_name(&types.btf, types.result).ok()? == *ty;
+            is_same.then(|| (written.kind.clone(), Some(types.result)))
         }
         (_, Origin::Fixed) => Some((written.kind.clone(), None)),
         // The place was found by the code that computes the value.

@@ -5,7 +5,7 @@
 
 use super::default;
 use super::function::{self, Function, Parameter};
-use super::passing::Passed;
+use super::passing::Words;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::Kind;
 use kprobed_lang::definition::{
@@ -58,7 +58,7 @@ fn hint(function: &Function, parameter: &Parameter, member: &str) -> Option<Stri
         }
         _ => return Some(format!("write `{name}`: it has no members")),
     };
-    let Passed::Words { first, count } = parameter.passed else { return None };
+    let Words { first, count } = parameter.words?;
     let found = btf.member(composite, member).ok()??;
     let whole = default::of(btf, parameter.ty, false).ok()?;
     let wanted = default::of(btf, found.member.ty, false).ok()?;

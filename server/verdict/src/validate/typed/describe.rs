@@ -4,7 +4,6 @@
 
 use super::default::{self, Chosen};
 use super::function::{self, Function};
-use super::passing::Passed;
 use super::path;
 use super::problems;
 use crate::validate::{functions, spelling};
@@ -90,10 +89,7 @@ fn described(function: &Function, facts: &KernelFacts) -> Result<v1::FunctionDes
     };
     let mut parameters = Vec::with_capacity(function.parameters.len());
     for parameter in &function.parameters {
-        let readable = match parameter.passed {
-            Passed::Words { first, .. } => Some(first),
-            Passed::Nowhere => None,
-        };
+        let readable = parameter.words.map(|words| words.first);
         let fetch_type = readable.map(|_| default::of(btf, parameter.ty, false)).transpose()?;
         let variadic = parameter.ty == TypeId::VOID;
         parameters.push(v1::ParameterDescription {

@@ -3,7 +3,8 @@
 //! Owns the comparison of registers and of `$argN` with the parameters of the function. Never refuses
 //! anything: the kernel does not look at the types of what it records by number.
 
-use super::signature::{PassedParameter, Signature, signature};
+use super::function::{Function, Parameter, look_up_only};
+use super::passing::Words;
 use super::system_call;
 use crate::validate::report::Report;
 use kprobed_host::kernel::btf::Kind;
@@ -21,21 +22,17 @@ pub fn doubts(definition: &ProbeDefinition, report: &Report, facts: &KernelFacts
     }
     // Elsewhere a number is whatever the register holds there.
     let has_arguments = report.is_entry || definition.kind == ProbeKind::Return;
-    let signature = has_arguments.then(|| signature_at(definition, report, facts)).flatten();
+    let function = has_arguments.then(|| function_at(definition, report, facts)).flatten();
     let of_argument = |argument: &Argument| {
-        let of_register = at_return(definition, argument, signature.as_ref());
-        let of_number = || numbered(argument, &signature.as_ref()?.1, &signature.as_ref()?.0);
+        let of_register = at_return(definition, argument, function.as_ref());
+        let of_number = || numbered(argument, function.as_ref()?);
         of_register.or_else(of_number)
     };
     definition.args.iter().filter_map(of_argument).collect()
 }
 
-/// The name of the function of a probe, and its signature, if there is one of that name.
-fn signature_at(
-    definition: &ProbeDefinition,
-    report: &Report,
-    facts: &KernelFacts,
-) -> Option<(String, Signature)> {
+/// The function of a probe, if there is one of that name.
+fn function_at(definition: &ProbeDefinition, report: &Report, facts: &KernelFacts) -> Option<Function> {
     let start = report.code_range.as_ref().map(|range| range.start);
     let (name, module) = match (&definition.place, start) {
         (Place::Symbol { module, symbol, .. }, start)
@@ -52,8 +49,7 @@ fn signature_at(
     };
     // Of functions of one name, BTF does not say which it describes.
     let is_only = facts.symbols.named(name, module).filter(Symbol::is_code).count() <= 1;
-    let found = is_only.then(|| signature(name, module, facts)).flatten()?;
-    Some((name.to_owned(), found))
+    is_only.then(|| look_up_only(name, module, facts)).flatten()
 }
 
 /// N of the `$argN` that an argument reads, or reads behind, and whether it follows it as a pointer.
@@ -72,10 +68,10 @@ fn root(argument: &Argument) -> Option<(u32, bool)> {
 fn at_return(
     definition: &ProbeDefinition,
     argument: &Argument,
-    signature: Option<&(String, Signature)>,
+    function: Option<&Function>,
 ) -> Option<Diagnostic> {
     let (register, number) = guard::register_at_return(definition, argument)?;
-    let parameter = signature.and_then(|(_, signature)| Some(signature.at(number)?.0.name.clone()));
+    let parameter = function.and_then(|function| Some(function.at(number)?.0.name.clone()));
     let held = match parameter.filter(|name| !name.is_empty()) {
         Some(name) => format!("`{name}`"),
         None => format!("argument {number}"),
@@ -94,19 +90,19 @@ fn at_return(
 }
 
 /// `$argN` that is read as something else than the parameter that it is.
-fn numbered(argument: &Argument, signature: &Signature, function: &str) -> Option<Diagnostic> {
+fn numbered(argument: &Argument, function: &Function) -> Option<Diagnostic> {
     let (number, followed) = root(argument)?;
-    let (parameter, part) = signature.at(number)?;
-    let PassedParameter { name, ty, words } = parameter;
-    let btf = &signature.btf;
+    let (parameter, part) = function.at(number)?;
+    let Parameter { name, ty, words } = parameter;
+    let btf = &function.btf;
     let declared = btf.declaration(*ty, name).ok()?;
     let doubt = |message: String| Diagnostic::warning(Code::ArgumentType, argument.fetch.span, message);
-    if let Some((first, count)) = words.filter(|(_, count)| *count > 1) {
+    if let Some(Words { first, count }) = words.filter(|words| words.count > 1) {
         let message = format!("`$arg{number}` is word {} of {count} of the parameter `{declared}`", part + 1);
-        let usual = usize::try_from(number).ok().and_then(|number| signature.parameters.get(number - 1));
-        let hint = match usual.and_then(|usual| Some((&usual.name, usual.words?.0))) {
+        let usual = usize::try_from(number).ok().and_then(|number| function.parameters.get(number - 1));
+        let hint = match usual.and_then(|usual| Some((&usual.name, usual.words?.first))) {
             Some((usual, at)) if at != number && !usual.is_empty() => {
-                format!("parameter {number} of `{function}`, `{usual}`, is `$arg{at}`")
+                format!("parameter {number} of `{}`, `{usual}`, is `$arg{at}`", function.name)
             }
             _ => format!("it is in `$arg{first}` to `$arg{}`", first + count - 1),
         };
@@ -121,7 +117,7 @@ fn numbered(argument: &Argument, signature: &Signature, function: &str) -> Optio
     };
     if is_pointer && is_narrow && !followed {
         let message = format!("`{argument}` is a part of the pointer `{declared}`");
-        let hint = system_call::arguments_hint(function, name)
+        let hint = system_call::arguments_hint(&function.name, name)
             .unwrap_or_else(|| format!("write `{}` for the pointer, or follow it", whole(argument)));
         return Some(doubt(message).with_hint(hint));
     }

@@ -4,7 +4,7 @@
 
 use std::sync::Arc;
 
-use super::passing::{self, Passed};
+use super::passing::{self, Words};
 use crate::validate::functions::{self, Meant};
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::{Btf, BtfError, TypeId};
@@ -12,13 +12,13 @@ use kprobed_lang::definition::Place;
 
 /// A function whose types are known.
 #[derive(Clone, Debug)]
-pub(super) struct Function {
-    pub(super) btf: Arc<Btf>,
+pub(crate) struct Function {
+    pub(crate) btf: Arc<Btf>,
     pub(super) name: String,
     /// The module that it belongs to; absent for the kernel itself.
     pub(super) module: Option<String>,
     pub(super) id: TypeId,
-    pub(super) result: TypeId,
+    pub(crate) result: TypeId,
     pub(super) parameters: Vec<Parameter>,
     /// Prototypes of other functions of the same name that differ from this one, as C text.
     pub(super) others: Vec<String>,
@@ -26,11 +26,12 @@ pub(super) struct Function {
 
 /// A parameter, and its place at the function's entry.
 #[derive(Clone, Debug)]
-pub(super) struct Parameter {
+pub(crate) struct Parameter {
     /// Its name; empty for `...`.
-    pub(super) name: String,
-    pub(super) ty: TypeId,
-    pub(super) passed: Passed,
+    pub(crate) name: String,
+    pub(crate) ty: TypeId,
+    /// Absent if no probe can read it.
+    pub(crate) words: Option<Words>,
 }
 
 /// Why the types of a function are not known.
@@ -41,8 +42,28 @@ pub(super) struct Unknown {
 }
 
 impl Function {
-    pub(super) fn prototype(&self) -> Result<String, BtfError> {
+    /// Its prototype in C.
+    pub(crate) fn prototype(&self) -> Result<String, BtfError> {
         self.btf.prototype_text(&self.btf.prototype(self.id)?, &self.name)
+    }
+
+    /// The parameter that a `$argN` holds, completely or in part, and the index of that part in
+    /// words.
+    pub(crate) fn at(&self, word: u32) -> Option<(&Parameter, u32)> {
+        self.parameters.iter().find_map(|parameter| {
+            let Words { first, count } = parameter.words?;
+            let part = word.checked_sub(first)?;
+            (part < count).then_some((parameter, part))
+        })
+    }
+
+    /// The only parameter of that name.
+    pub(crate) fn named(&self, name: &str) -> Option<&Parameter> {
+        let mut found = self.parameters.iter().filter(|parameter| parameter.name == name && !name.is_empty());
+        match (found.next(), found.next()) {
+            (Some(only), None) => Some(only),
+            _ => None,
+        }
     }
 
     fn read(
@@ -59,11 +80,7 @@ impl Function {
         let parameters = read
             .iter()
             .zip(passed)
-            .map(|(parameter, passed)| Parameter {
-                name: parameter.name.to_owned(),
-                ty: parameter.ty,
-                passed,
-            })
+            .map(|(parameter, words)| Parameter { name: parameter.name.to_owned(), ty: parameter.ty, words })
             .collect();
         let mut function = Self {
             btf: Arc::clone(btf),
@@ -113,6 +130,14 @@ pub(super) fn look_up(name: &str, module: Option<&str>, facts: &KernelFacts) -> 
     let of_module: Vec<TypeId> = types.functions(name).collect();
     let found = Function::read(&types, name, Some(module), &of_module).map_err(broken)?;
     found.ok_or_else(|| absent(name, &types))
+}
+
+/// Looks up the only function of a name. Absent if the kernel shows no types of it, or if there are several: it is not
+/// known then which of them they are of.
+pub(crate) fn look_up_only(name: &str, module: Option<&str>, facts: &KernelFacts) -> Option<Function> {
+    let function = look_up(name, module, facts).ok()?;
+    let is_only = function.others.is_empty() && functions::count(name, module, facts) <= 1;
+    Some(function).filter(|function| is_only && function.prototype().is_ok())
 }
 
 /// Looks up a function like a kernel that resolves names by itself: it looks for the name with its

@@ -41,14 +41,13 @@ mod passing;
 mod path;
 mod problems;
 mod resolve;
-mod signature;
 pub(crate) mod system_call;
 mod whole_path;
 
 pub use advice::advise;
 pub use describe::{DescribeError, describe_function, describe_members};
 pub use doubts::doubts;
+pub(crate) use function::{Function, look_up_only};
 pub use function::{has_parameter, kernel_finds_parameters};
 pub use known::{known_function, tells_programs_memory};
 pub use resolve::{Note, Resolution, ResolvedNames, resolve, resolve_names};
-pub use signature::{PassedParameter, Signature, signature};

@@ -9,18 +9,13 @@
 
 use kprobed_host::kernel::btf::{Btf, BtfError, Composite, Kind, TypeId};
 
-/// The place of a parameter.
+/// The place of a parameter: words of 8 bytes, each of which is an `$argN`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Passed {
-    /// In so many words of 8 bytes, beginning with `$argN`.
-    Words {
-        /// N of the first.
-        first: u32,
-        /// How many.
-        count: u32,
-    },
-    /// No probe can read it: `...`, an empty structure, a floating point number.
-    Nowhere,
+pub(crate) struct Words {
+    /// N of the first.
+    pub(crate) first: u32,
+    /// How many.
+    pub(crate) count: u32,
 }
 
 const REGISTERS: u32 = 6;
@@ -41,8 +36,13 @@ enum Class {
     None,
 }
 
-/// The place of each of these parameters.
-pub(super) fn passed(btf: &Btf, result: TypeId, parameters: &[TypeId]) -> Result<Vec<Passed>, BtfError> {
+/// The place of each of these parameters. None for what no probe can read: `...`, an empty structure, a floating
+/// point number.
+pub(super) fn passed(
+    btf: &Btf,
+    result: TypeId,
+    parameters: &[TypeId],
+) -> Result<Vec<Option<Words>>, BtfError> {
     // A result that does not fit the registers is written to the target of a hidden first argument.
     let hidden = matches!(class(btf, result)?, Class::Memory(_));
     let mut registers = u32::from(hidden);
@@ -50,10 +50,10 @@ pub(super) fn passed(btf: &Btf, result: TypeId, parameters: &[TypeId]) -> Result
     let mut places = Vec::with_capacity(parameters.len());
     for ty in parameters {
         let place = match class(btf, *ty)? {
-            Class::None => Passed::Nowhere,
+            Class::None => None,
             Class::Registers(count) if registers + count <= REGISTERS => {
                 registers += count;
-                Passed::Words { first: registers - count + 1, count }
+                Some(Words { first: registers - count + 1, count })
             }
             Class::Registers(count) | Class::Memory(count) => {
                 // Only numbers of 16 bytes must be aligned to their size.
@@ -62,7 +62,7 @@ pub(super) fn passed(btf: &Btf, result: TypeId, parameters: &[TypeId]) -> Result
                 }
                 let first = REGISTERS + stack + 1;
                 stack = stack.saturating_add(count);
-                Passed::Words { first, count }
+                Some(Words { first, count })
             }
         };
         places.push(place);
@@ -136,11 +136,7 @@ mod tests {
         let btf = Btf::parse(w.finish()).unwrap();
         let numbers = |result, parameters: &[TypeId]| -> Vec<(u32, u32)> {
             let places = passed(&btf, result, parameters).unwrap();
-            let number = |place: &Passed| match *place {
-                Passed::Words { first, count } => (first, count),
-                Passed::Nowhere => (0, 0),
-            };
-            places.iter().map(number).collect()
+            places.iter().map(|place| place.map_or((0, 0), |words| (words.first, words.count))).collect()
         };
         let void = TypeId::VOID;
         assert_eq!(numbers(void, &[int, long, one]), [(1, 1), (2, 1), (3, 1)]);

@@ -4,8 +4,8 @@
 
 use super::default::{self, Text};
 use super::expand::Expansion;
-use super::function::{self, Function, Unknown};
-use super::passing::Passed;
+use super::function::{self, Function, Parameter, Unknown};
+use super::passing::Words;
 use super::path::{self, Value};
 use super::whole_path::WholePath;
 use super::{notation, problems, system_call, whole_path};
@@ -388,8 +388,8 @@ impl Resolver<'_> {
             FetchKind::Retval => self.result(function, fetch, &[])?,
             FetchKind::Argument(number) => {
                 let is_it =
-                    |passed: &Passed| matches!(passed, Passed::Words { first, .. } if first == number);
-                let parameter = function.parameters.iter().find(|parameter| is_it(&parameter.passed));
+                    |parameter: &&Parameter| parameter.words.is_some_and(|words| words.first == *number);
+                let parameter = function.parameters.iter().find(is_it);
                 let value =
                     parameter.map(|parameter| Value { fetch: fetch.clone(), ty: parameter.ty, bits: None });
                 Resolved { fetch: fetch.clone(), value, words: 1 }
@@ -488,7 +488,7 @@ impl Resolver<'_> {
         let Some(parameter) = function.parameters.iter().find(|parameter| parameter.name == name) else {
             return Err(problems::no_parameter(fetch.span, function, name, self.facts).at(looked_up));
         };
-        let Passed::Words { first, count } = parameter.passed else {
+        let Some(Words { first, count }) = parameter.words else {
             return Err(problems::not_readable(fetch.span, function, name).at(looked_up));
         };
         let root = Fetch { kind: FetchKind::Argument(first), span: fetch.span };
@@ -508,9 +508,7 @@ impl Function {
     /// Whether a parameter is at another place than its number says.
     fn is_shifted(&self) -> bool {
         let mut numbered = self.parameters.iter().zip(1..);
-        numbered.any(
-            |(parameter, number)| matches!(parameter.passed, Passed::Words { first, .. } if first != number),
-        )
+        numbered.any(|(parameter, number)| parameter.words.is_some_and(|words| words.first != number))
     }
 }
 
@@ -524,31 +522,32 @@ fn followed(fetch: Fetch) -> Fetch {
 mod tests {
     use std::sync::Arc;
 
-    use super::super::function::Parameter;
     use super::*;
     use kprobed_host::kernel::btf::Btf;
     use kprobed_host::samples::BtfWriter;
 
     #[test]
     fn a_parameter_behind_one_in_no_register_is_shifted() {
-        let is_shifted = |passed: &[Passed]| {
+        let is_shifted = |places: &[Option<Words>]| {
             let mut w = BtfWriter::default();
             let ty = w.int("int", 4, true);
-            let parameter = |passed: &Passed| Parameter { name: String::new(), ty, passed: *passed };
             let function = Function {
                 btf: Arc::new(Btf::parse(w.finish()).unwrap()),
                 name: String::new(),
                 module: None,
                 id: TypeId::VOID,
                 result: TypeId::VOID,
-                parameters: passed.iter().map(parameter).collect(),
+                parameters: places
+                    .iter()
+                    .map(|words| Parameter { name: String::new(), ty, words: *words })
+                    .collect(),
                 others: Vec::new(),
             };
             function.is_shifted()
         };
-        let word = |first| Passed::Words { first, count: 1 };
-        assert!(!is_shifted(&[word(1), word(2), Passed::Nowhere]));
-        assert!(is_shifted(&[Passed::Nowhere, word(1)]));
-        assert!(is_shifted(&[Passed::Words { first: 1, count: 2 }, word(3)]));
+        let word = |first| Some(Words { first, count: 1 });
+        assert!(!is_shifted(&[word(1), word(2), None]));
+        assert!(is_shifted(&[None, word(1)]));
+        assert!(is_shifted(&[Some(Words { first: 1, count: 2 }), word(3)]));
     }
 }
