@@ -353,6 +353,21 @@ impl BaseType {
     }
 }
 
+impl Fetch {
+    /// The expression and its parts, from the outermost to the innermost.
+    pub fn levels(&self) -> impl Iterator<Item = &Self> {
+        std::iter::successors(Some(self), |fetch| match &fetch.kind {
+            FetchKind::Deref { inner, .. } => Some(&**inner),
+            _ => None,
+        })
+    }
+
+    /// The innermost part.
+    pub fn root(&self) -> &Self {
+        self.levels().last().unwrap_or(self)
+    }
+}
+
 impl Argument {
     /// Whether it was written as `NAME=EXPRESSION`.
     pub(super) fn has_equals_sign(&self) -> bool {

@@ -153,11 +153,7 @@ pub fn unproven(definition: &ProbeDefinition, features: &Features) -> Vec<Unprov
 /// the number of the argument. The function may have used the register for anything since its
 /// entry.
 pub fn register_at_return(definition: &ProbeDefinition, argument: &Argument) -> Option<(Register, u32)> {
-    let mut fetch = &argument.fetch;
-    while let FetchKind::Deref { inner, .. } = &fetch.kind {
-        fetch = inner;
-    }
-    let FetchKind::Register(register) = fetch.kind else { return None };
+    let FetchKind::Register(register) = argument.fetch.root().kind else { return None };
     let number = (1..).zip(ARGUMENT_REGISTERS).find(|(_, name)| *name == register.name())?.0;
     (definition.kind == ProbeKind::Return).then_some((register, number))
 }
@@ -283,18 +279,12 @@ fn end_argument(span: Span) -> Argument {
 
 /// Whether the kernel accepts the companion by itself: length, slots and nesting.
 fn possible(companion: &Argument, definition: &ProbeDefinition, features: &Features) -> Result<(), Reason> {
-    let mut nested = 0;
-    let mut fetch = &companion.fetch;
-    while let FetchKind::Deref { inner, .. } = &fetch.kind {
-        nested += 1;
-        fetch = inner;
-    }
     let name_bytes = companion.name.as_ref().map_or(0, |name| name.text.len() + 1);
     let bytes = companion.to_string().len() - name_bytes;
     if bytes > features.expression_max_bytes {
         return Err(Reason::Long(bytes - features.expression_max_bytes));
     }
-    let fits = features.nesting_max.is_none_or(|max| nested < max)
+    let fits = features.nesting_max.is_none_or(|max| companion.fetch.levels().count() <= max)
         && program::check(companion, definition.kind, features).is_ok();
     if fits { Ok(()) } else { Err(Reason::Deep) }
 }

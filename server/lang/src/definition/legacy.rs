@@ -138,10 +138,7 @@ pub(super) fn explain_old_words(text: &str, findings: &mut [Diagnostic]) {
 
 /// A parameter may really have the name `a0` or `rv`; more likely the definition is older than BTF.
 pub(super) fn read_as_parameter(argument: &Argument) -> Option<Diagnostic> {
-    let mut fetch = &argument.fetch;
-    while let FetchKind::Deref { inner, .. } = &fetch.kind {
-        fetch = inner;
-    }
+    let fetch = argument.fetch.root();
     match &fetch.kind {
         FetchKind::Btf { root: BtfRoot::Parameter(name), members } if members.is_empty() => {
             let hint = modern_spelling(name)?;

@@ -6,7 +6,7 @@
 
 use super::Span;
 use super::argument::{ARGS_MAX, ArgumentParser};
-use super::ast::{Argument, Fetch, FetchKind, Place, ProbeDefinition, ProbeKind};
+use super::ast::{Argument, FetchKind, Place, ProbeDefinition, ProbeKind};
 use super::code::Code;
 use super::dangerous;
 use super::diagnostic::Diagnostic;
@@ -103,20 +103,12 @@ fn of_argument(
     if let Err(problem) = checks.check_length(body) {
         return Some((ArgumentStep::Length, problem));
     }
-    if features.nesting_max.is_some_and(|max| depth(&argument.fetch) >= max) {
+    if features.nesting_max.is_some_and(|max| argument.fetch.levels().count() > max) {
         let problem = Diagnostic::error(Code::TooManyNested, argument.span, "too many nested dereferences");
         return Some((ArgumentStep::Fit, problem));
     }
     let misfit = checks.misfit(argument, None).map(|problem| (ArgumentStep::Fit, problem));
     misfit.or_else(|| dangerous::refused(argument, features).map(|problem| (ArgumentStep::Own, problem)))
-}
-
-/// How many dereferences are around the innermost expression.
-fn depth(fetch: &Fetch) -> usize {
-    match &fetch.kind {
-        FetchKind::Deref { inner, .. } => 1 + depth(inner),
-        _ => 0,
-    }
 }
 
 /// Moves the problem of a word of the kernel's line to the user's text.

@@ -34,10 +34,7 @@ impl ProbeDefinition {
             return Some(Diagnostic::error(Code::NofentryArgs, argument.span, message).at(step));
         }
         self.args.iter().enumerate().find_map(|(index, argument)| {
-            let mut fetch = &argument.fetch;
-            while let FetchKind::Deref { inner, .. } = &fetch.kind {
-                fetch = inner;
-            }
+            let fetch = argument.fetch.root();
             let (code, part) = match fetch.kind {
                 // Kernels with `$argN` in return probes check the number first.
                 FetchKind::Argument(_) if features.retprobe_args => (Code::NofentryArgs, PartStep::LookUp),
@@ -75,13 +72,11 @@ impl Fetch {
     /// Why the text after the `@` of an expression cannot be `SYMBOL+OFFSET`, in the order of
     /// kernel/trace/trace_probe.c:traceprobe_update_arg.
     pub fn symbol_problem(&self) -> Option<Diagnostic> {
-        let symbol = match &self.kind {
-            FetchKind::Deref { inner, .. } => return inner.symbol_problem(),
-            FetchKind::Memory(MemoryAddress::Symbol { symbol, .. }) => symbol,
-            _ => return None,
+        let Self { kind: FetchKind::Memory(MemoryAddress::Symbol { symbol, .. }), span } = self.root() else {
+            return None;
         };
         let problem =
-            |errno, message| Diagnostic::error(Code::BadMemSymbol, self.span, message).with_errno(errno);
+            |errno, message| Diagnostic::error(Code::BadMemSymbol, *span, message).with_errno(errno);
         if let Some((name, _)) = symbol.split_once(['+', '-']) {
             return Some(problem(EINVAL, format!("what follows `{name}` is not an offset")));
         }

@@ -155,7 +155,7 @@ fn names(written: &ProbeDefinition, resolved: &ProbeDefinition, notes: &[Note]) 
         let note = notes.iter().find(|note| note.index == index)?;
         // What `$argN` resolves to has a name, and was written by number.
         let by_number = source.is_some_and(|argument| {
-            matches!(chain::root_of(&argument.fetch).kind, FetchKind::Argument(_) | FetchKind::Retval)
+            matches!(argument.fetch.root().kind, FetchKind::Argument(_) | FetchKind::Retval)
         });
         (!by_number).then(|| note.path.clone())
     };
@@ -168,7 +168,7 @@ fn argument_name(argument: &Argument) -> String {
 
 /// An argument of a probe whose function is not known.
 fn unplaced(argument: &Argument, path: Option<&str>) -> Part {
-    let root = &chain::root_of(&argument.fetch).kind;
+    let root = &argument.fetch.root().kind;
     let is_fixed = matches!(root, FetchKind::Comm | FetchKind::Immediate(_) | FetchKind::ImmediateString(_));
     let why = || "the function was not there".to_owned();
     Part {

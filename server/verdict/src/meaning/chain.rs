@@ -5,7 +5,7 @@
 use std::ops::Range;
 
 use super::capture::bits_of;
-use kprobed_lang::definition::{Argument, Fetch, FetchKind, MemoryAddress};
+use kprobed_lang::definition::{Argument, FetchKind, MemoryAddress};
 
 /// Registers that hold the first words of parameters, in order (System V psABI 3.2.3).
 pub(super) const PARAMETER_REGISTERS: [&str; 6] = ["di", "si", "dx", "cx", "r8", "r9"];
@@ -66,15 +66,6 @@ impl MemoryRead {
         let start = u64::try_from(self.offset).ok()?.saturating_mul(8);
         Some(start.saturating_add(self.bits.start)..start.saturating_add(self.bits.end))
     }
-}
-
-/// The innermost expression.
-pub(super) fn root_of(fetch: &Fetch) -> &Fetch {
-    let mut fetch = fetch;
-    while let FetchKind::Deref { inner, .. } = &fetch.kind {
-        fetch = inner;
-    }
-    fetch
 }
 
 impl Chain {

@@ -3,7 +3,7 @@
 //! Owns that line. Never decides whether the daemon uses it.
 
 use super::capture::{self, Around, Subject};
-use super::chain::{self, At, Chain, PARAMETER_REGISTERS, Root};
+use super::chain::{At, Chain, PARAMETER_REGISTERS, Root};
 use super::layout::slot_at;
 use super::type_name::{pointed, type_name};
 use super::{Meaning, Origin, Part, Read};
@@ -46,7 +46,7 @@ fn place(before: &Meaning, around: &Around<'_>, written: &Place) -> Option<Place
 
 fn argument(around: &Around<'_>, written: &Argument, part: &Part) -> Option<Argument> {
     let chain = Chain::of(written, around.at());
-    let (root, mut ty) = root(around, &chain.root, chain::root_of(&written.fetch), &part.origin)?;
+    let (root, mut ty) = root(around, &chain.root, written.fetch.root(), &part.origin)?;
     let span = written.fetch.span;
     let mut fetch = Fetch { kind: root, span };
     if chain.reads.len() != part.reads.len() {

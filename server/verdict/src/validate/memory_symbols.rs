@@ -41,8 +41,7 @@ pub(super) fn harm(definition: &ProbeDefinition, facts: &KernelFacts) -> Option<
 
 /// The address that an expression reads at a distance from a symbol.
 fn address(fetch: &Fetch, facts: &KernelFacts) -> Option<u64> {
-    match &fetch.kind {
-        FetchKind::Deref { inner, .. } => address(inner, facts),
+    match &fetch.root().kind {
         FetchKind::Memory(MemoryAddress::Symbol { symbol, offset }) => {
             Some(found(symbol, facts)?.address.wrapping_add_signed(*offset))
         }
@@ -72,8 +71,7 @@ pub(super) fn never_armed(reason: Diagnostic) -> Diagnostic {
 }
 
 fn absent_symbol<'a>(fetch: &'a Fetch, facts: &KernelFacts) -> Option<&'a str> {
-    match &fetch.kind {
-        FetchKind::Deref { inner, .. } => absent_symbol(inner, facts),
+    match &fetch.root().kind {
         FetchKind::Memory(MemoryAddress::Symbol { symbol, .. }) => {
             found(symbol, facts).is_none().then_some(symbol)
         }

@@ -8,7 +8,7 @@ mod words;
 
 use std::fmt;
 
-use super::ast::{Argument, BtfRoot, Fetch, FetchKind, MemoryAddress, ProbeDefinition, ProbeKind};
+use super::ast::{Argument, BtfRoot, FetchKind, MemoryAddress, ProbeDefinition, ProbeKind};
 use super::dialect::Dialect;
 use super::features::Features;
 use super::guard;
@@ -125,7 +125,7 @@ fn fields(definition: &ProbeDefinition, features: &Features) -> Vec<ExplainedFie
 
 fn assumptions(definition: &ProbeDefinition, features: &Features) -> Vec<String> {
     let any = |test: &dyn Fn(&FetchKind) -> bool| {
-        definition.args.iter().any(|argument| levels(&argument.fetch).any(|fetch| test(&fetch.kind)))
+        definition.args.iter().any(|argument| argument.fetch.levels().any(|fetch| test(&fetch.kind)))
     };
     let mut found = Vec::new();
     let mut assume = |holds: bool, text: &str| {
@@ -177,14 +177,6 @@ fn assumptions(definition: &ProbeDefinition, features: &Features) -> Vec<String>
         None => warning.message.clone(),
     }));
     found
-}
-
-/// An expression and its parts, from the outermost to the innermost.
-fn levels(fetch: &Fetch) -> impl Iterator<Item = &Fetch> {
-    std::iter::successors(Some(fetch), |fetch| match &fetch.kind {
-        FetchKind::Deref { inner, .. } => Some(&**inner),
-        _ => None,
-    })
 }
 
 impl fmt::Display for Explanation {

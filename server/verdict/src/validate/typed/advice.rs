@@ -9,7 +9,7 @@ use super::passing::Words;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::Kind;
 use kprobed_lang::definition::{
-    BaseType, BtfRoot, Code, Diagnostic, FetchKind, Place, ProbeDefinition, Span, Type, Width,
+    BaseType, BtfRoot, Code, Diagnostic, Fetch, FetchKind, Place, ProbeDefinition, Span, Type, Width,
 };
 
 /// Replaces the general hints of the parser by what the types of the function say.
@@ -25,16 +25,15 @@ pub fn advise(findings: &mut [Diagnostic], definition: &ProbeDefinition, text: &
         let member = path.split(['.', '-']).next().unwrap_or_default();
         let at = finding.span.start;
         let argument = definition.args.iter().find(|argument| argument.span.range().contains(&at));
-        let parameter = argument.and_then(|argument| parameter(&function, &argument.fetch.kind));
+        let parameter = argument.and_then(|argument| parameter(&function, &argument.fetch));
         if let Some(hint) = parameter.and_then(|parameter| hint(&function, parameter, member)) {
             finding.hint = Some(hint);
         }
     }
 }
 
-fn parameter<'f>(function: &'f Function, fetch: &FetchKind) -> Option<&'f Parameter> {
-    match fetch {
-        FetchKind::Deref { inner, .. } => parameter(function, &inner.kind),
+fn parameter<'f>(function: &'f Function, fetch: &Fetch) -> Option<&'f Parameter> {
+    match &fetch.root().kind {
         FetchKind::Btf { root: BtfRoot::Parameter(name), .. } => {
             function.parameters.iter().find(|parameter| parameter.name == *name)
         }

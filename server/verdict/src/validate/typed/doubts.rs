@@ -54,11 +54,8 @@ fn function_at(definition: &ProbeDefinition, report: &Report, facts: &KernelFact
 
 /// N of the `$argN` that an argument reads, or reads behind, and whether it follows it as a pointer.
 fn root(argument: &Argument) -> Option<(u32, bool)> {
-    let (mut fetch, mut followed) = (&argument.fetch, false);
-    while let FetchKind::Deref { inner, .. } = &fetch.kind {
-        (fetch, followed) = (inner, true);
-    }
-    match fetch.kind {
+    let followed = matches!(argument.fetch.kind, FetchKind::Deref { .. });
+    match argument.fetch.root().kind {
         FetchKind::Argument(number) => Some((number, followed)),
         _ => None,
     }

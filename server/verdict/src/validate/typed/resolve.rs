@@ -233,10 +233,7 @@ fn needs_types(argument: &Argument, native: bool) -> bool {
     if argument.is_path() {
         return true;
     }
-    let mut fetch = &argument.fetch;
-    while let FetchKind::Deref { inner, .. } = &fetch.kind {
-        fetch = inner;
-    }
+    let fetch = argument.fetch.root();
     match fetch.kind {
         FetchKind::Btf { .. } | FetchKind::AllArguments => true,
         FetchKind::Retval => native || is_bare_result(argument),
