@@ -421,7 +421,6 @@ mod tests {
         fn any_text_is_survived(text in r"[a-z_]{0,3}(:[a-z]{0,2})?\PC{0,2}\(([a-z*=:.>\[\]0-9,()$+ -]|->|\PC){0,16}\)? ?(->)? ?\PC{0,6}") {
             if let Some(Err(problem)) = call(&text) {
                 prop_assert!(text.get(problem.span.range()).is_some());
-                problem.render_caret(&text);
             }
         }
 

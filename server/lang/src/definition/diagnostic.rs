@@ -1,8 +1,6 @@
 //! Diagnostic: one problem of a definition, with its position and what to write instead.
 //!
-//! Owns the presentation of a problem over its text. Never decides whether there is one.
-
-use kprobed_filter::Excerpt;
+//! Owns what is known of a problem. Never decides whether there is one, and never shows it.
 
 use super::Span;
 use super::code::Code;
@@ -124,29 +122,6 @@ impl Diagnostic {
         }
         position
     }
-
-    /// The message, the line with `^~~~` under the span, and the hint. Ends without a newline.
-    pub fn render_caret(&self, text: &str) -> String {
-        let start = floor_char_boundary(text, self.span.start);
-        let end = floor_char_boundary(text, self.span.end).max(start);
-        let line_start = text[..start].rfind('\n').map_or(0, |at| at + 1);
-        let line_end = text[start..].find('\n').map_or(text.len(), |at| start + at);
-        let marked = Span::new(start - line_start, end.min(line_end).max(start) - line_start);
-        let Excerpt { shown, before, width } = Excerpt::of(&text[line_start..line_end], marked);
-        let indent = " ".repeat(before);
-        let underline = "~".repeat(width.saturating_sub(1));
-        let label = match self.severity {
-            Severity::Error => "error",
-            Severity::Warning => "warning",
-        };
-        let mut out =
-            format!("{label}[{}]: {}\n  {shown}\n  {indent}^{underline}", self.code.name(), self.message);
-        if let Some(hint) = &self.hint {
-            out.push_str("\n  hint: ");
-            out.push_str(hint);
-        }
-        out
-    }
 }
 
 /// Most subjects that a warning lists.
@@ -180,14 +155,4 @@ pub fn merged(warnings: Vec<Diagnostic>, text: &str) -> Vec<Diagnostic> {
         first
     };
     kinds.into_iter().map(with_others).collect()
-}
-
-/// The last character boundary at or before `at`, so that a span of another text cannot make the
-/// rendering panic.
-fn floor_char_boundary(text: &str, at: usize) -> usize {
-    let mut at = at.min(text.len());
-    while !text.is_char_boundary(at) {
-        at -= 1;
-    }
-    at
 }

@@ -9,7 +9,7 @@ fn read(text: &str, features: &Features) -> (Dialect, String) {
     match reading.result {
         Ok(Definition::Probe(probe)) => (reading.dialect, probe.render("g", "e")),
         Ok(Definition::Delete(_)) => (reading.dialect, "-".to_owned()),
-        Err(problems) => (reading.dialect, problems[0].render_caret(text)),
+        Err(problems) => (reading.dialect, problems[0].to_string()),
     }
 }
 

@@ -20,8 +20,7 @@ pub(super) fn probe(text: &str, features: &Features) -> ProbeDefinition {
         Ok(Definition::Probe(probe)) => probe,
         Ok(Definition::Delete(_)) => panic!("{text:?} is a deletion"),
         Err(problems) => {
-            let shown: Vec<_> = problems.iter().map(|problem| problem.render_caret(text)).collect();
-            panic!("{}", shown.join("\n"))
+            panic!("{text}: {problems:?}")
         }
     }
 }

@@ -1,4 +1,4 @@
-//! Tests of refusals: code, position, errno and presentation.
+//! Tests of refusals: code, position, errno and hint.
 
 use super::{v6_1, v6_12, v7_3};
 use crate::definition::{Code, Features, RefusedBy, Severity, Span, parse};
@@ -10,7 +10,7 @@ fn refuse(marked: &str, name: &str, errno: i32, features: &Features) {
     let text = marked.replacen('^', "", 1);
     let problems = parse(&text, features).expect_err(&text);
     let first = &problems[0];
-    assert_eq!((first.code.name(), first.span.start), (name, caret), "{}", first.render_caret(&text));
+    assert_eq!((first.code.name(), first.span.start), (name, caret), "{text}: {first}");
     assert_eq!(first.errno, errno, "{text}");
     assert_eq!(first.kernel_position(&text), caret, "{text}");
     assert!(first.hint.is_some(), "{text}: no hint");
@@ -184,20 +184,14 @@ fn several_problems_at_once_in_the_order_of_the_kernel() {
 }
 
 #[test]
-fn caret_under_the_span() {
+fn the_span_is_in_the_text_and_the_kernels_caret_in_its_line() {
     let text = "# c\np f \té=%di";
     let problem = &parse(text, &v6_12()).unwrap_err()[0];
     assert_eq!(problem.span, Span::new(9, 11));
-    let shown = problem.render_caret(text);
-    let lines: Vec<_> = shown.lines().collect();
-    assert_eq!(lines[0], "error[BAD_ARG_NAME]: `é` is not a name");
-    assert_eq!(lines[1], "  p f  é=%di");
-    assert_eq!(lines[2], "       ^");
-    assert!(lines[3].starts_with("  hint: "));
+    assert_eq!((problem.code.name(), problem.to_string().as_str()), ("BAD_ARG_NAME", "`é` is not a name"));
+    assert!(problem.hint.is_some());
     assert_eq!(problem.severity, Severity::Error);
     assert_eq!(problem.kernel_position(text), "p f ".len());
-    // The span of another text must not make it panic.
-    assert!(!problem.render_caret("é").is_empty());
 }
 
 #[test]

@@ -13,10 +13,7 @@ use crate::samples::{v6_1, v6_12};
 
 /// The probe of the prototype in `text`; panics with the diagnostics if it has none.
 fn translated(text: &str, features: &Features) -> ProbeDefinition {
-    definition(text, features).unwrap_or_else(|problems| {
-        let shown: Vec<_> = problems.iter().map(|problem| problem.render_caret(text)).collect();
-        panic!("{}", shown.join("\n"))
-    })
+    definition(text, features).unwrap_or_else(|problems| panic!("{text}: {problems:?}"))
 }
 
 fn line(text: &str, features: &Features) -> String {
