@@ -15,9 +15,9 @@
 //! `*` stands for all parameters. A path is named after its last member. Names and types are those of the lines:
 //! whoever knows the types of the kernel resolves them.
 
-use super::Span;
 use super::code::Code;
 use super::diagnostic::Diagnostic;
+use super::line::Word;
 use super::names::is_identifier;
 
 /// Calls that a return probe has room for at a time: the most that kernels give
@@ -35,32 +35,8 @@ pub struct Call {
     pub exit: String,
 }
 
-/// A part of the text, with where it begins.
-#[derive(Debug, Clone, Copy)]
-struct Part<'t> {
-    text: &'t str,
-    start: usize,
-}
-
-impl Part<'_> {
-    fn trimmed(self) -> Self {
-        let text = self.text.trim_start();
-        Self { start: self.start + self.text.len() - text.len(), text: text.trim_end() }
-    }
-
-    /// What is before and behind a byte of it.
-    fn around(self, at: usize) -> Option<(Self, Self)> {
-        let before = Self { text: self.text.get(..at)?, ..self };
-        Some((before, Self { text: self.text.get(at + 1..)?, start: self.start + at + 1 }))
-    }
-
-    fn span(self) -> Span {
-        Span::new(self.start, self.start + self.text.len())
-    }
-
-    fn unexpected(self, message: impl Into<String>, hint: &str) -> Diagnostic {
-        Diagnostic::error(Code::UnexpectedToken, self.span(), message).with_hint(hint)
-    }
+fn unexpected(part: Word<'_>, message: impl Into<String>, hint: &str) -> Diagnostic {
+    Diagnostic::error(Code::UnexpectedToken, part.span(), message).with_hint(hint)
 }
 
 /// An argument as a line has it.
@@ -75,29 +51,26 @@ struct Argument {
 /// # Errors
 /// The first problem, with its place in the text.
 pub fn call(text: &str) -> Option<Result<Call, Diagnostic>> {
-    let text = Part { text, start: 0 }.trimmed();
-    let open = text.text.find('(')?;
-    let (function, rest) = text.around(open)?;
+    let (function, rest) = Word { text, start: 0 }.trimmed().split_once('(')?;
     let function = function.trimmed();
     // No argument begins with a bracket: that is a cast of another language.
     if !is_function(function.text) || rest.text.starts_with('(') {
         return None;
     }
-    let (inside, behind) = rest.around(closing(rest.text)?)?;
-    let (inside, behind) = (inside.trimmed(), behind.trimmed());
+    let close = closing(rest.text)?;
+    let (inside, behind) = (rest.head(close).trimmed(), rest.tail(close + 1).trimmed());
     let arguments = separated(inside);
-    let value = behind.text.strip_prefix("->");
+    let value = behind.text.starts_with("->").then(|| behind.tail("->".len()).trimmed());
     if value.is_none() {
         let is_call = !arguments.is_empty() && arguments.iter().all(|part| plain(*part).is_some());
         if !behind.text.is_empty() || !is_call {
             return None;
         }
     }
-    let value = value.map(|value| Part { text: value, start: behind.start + 2 }.trimmed());
     Some(lines(function.text, &arguments, value))
 }
 
-fn lines(function: &str, arguments: &[Part<'_>], value: Option<Part<'_>>) -> Result<Call, Diagnostic> {
+fn lines(function: &str, arguments: &[Word<'_>], value: Option<Word<'_>>) -> Result<Call, Diagnostic> {
     let mut entry = format!("p {function}");
     let mut names: Vec<String> = Vec::new();
     for part in arguments {
@@ -126,17 +99,17 @@ fn lines(function: &str, arguments: &[Part<'_>], value: Option<Part<'_>>) -> Res
     }
     let mut exit = format!("r{MAXACTIVE} {function}");
     if let Some(value) = value {
-        let (name, kind) = match value.text.split_once(':') {
-            Some((name, kind)) => (Part { text: name, ..value }.trimmed(), Some(kind.trim())),
+        let (name, kind) = match value.split_once(':') {
+            Some((name, kind)) => (name.trimmed(), Some(kind.text.trim())),
             None => (value, None),
         };
         if !is_identifier(name.text) {
             let message = "the name of the return value is expected behind `->`";
-            return Err(value.unexpected(message, "write `-> NAME` or `-> NAME:TYPE`, as in `-> fd:s32`"));
+            return Err(unexpected(value, message, "write `-> NAME` or `-> NAME:TYPE`, as in `-> fd:s32`"));
         }
         if kind.is_some_and(|kind| kind.is_empty() || kind.contains(char::is_whitespace)) {
             let message = "the type of the return value is expected behind the colon";
-            return Err(value.unexpected(message, "write one type, such as `s32`, or leave the colon out"));
+            return Err(unexpected(value, message, "write one type, such as `s32`, or leave the colon out"));
         }
         if names.iter().any(|known| known == name.text) {
             return Err(twice(name, name.text));
@@ -149,13 +122,13 @@ fn lines(function: &str, arguments: &[Part<'_>], value: Option<Part<'_>>) -> Res
     Ok(Call { function: function.to_owned(), entry, exit })
 }
 
-fn twice(part: Part<'_>, name: &str) -> Diagnostic {
+fn twice(part: Word<'_>, name: &str) -> Diagnostic {
     let message = format!("the call has two values of the name `{name}`");
-    part.unexpected(message, "give one of them another name: `NAME=ARGUMENT`, or `-> NAME`")
+    unexpected(part, message, "give one of them another name: `NAME=ARGUMENT`, or `-> NAME`")
 }
 
 /// An argument that only a call can have in its parentheses.
-fn plain(part: Part<'_>) -> Option<Argument> {
+fn plain(part: Word<'_>) -> Option<Argument> {
     if part.text == "*" {
         return Some(Argument { name: None, line: "$arg*".to_owned() });
     }
@@ -187,14 +160,14 @@ fn plain(part: Part<'_>) -> Option<Argument> {
 }
 
 /// An argument of the kernel's language.
-fn of_kernel(part: Part<'_>) -> Result<Argument, Diagnostic> {
+fn of_kernel(part: Word<'_>) -> Result<Argument, Diagnostic> {
     if part.text.is_empty() {
-        return Err(part.unexpected("an argument is missing", "leave the comma out"));
+        return Err(unexpected(part, "an argument is missing", "leave the comma out"));
     }
     if part.text.contains(char::is_whitespace) {
         let message =
             format!("`{}` is not an argument of a call, which has a name and then its type", part.text);
-        return Err(part.unexpected(message, "write NAME:TYPE, as in `filename:ustring`"));
+        return Err(unexpected(part, message, "write NAME:TYPE, as in `filename:ustring`"));
     }
     let name = part.text.split_once('=').map(|(name, _)| name.to_owned());
     Ok(Argument { name, line: part.text.to_owned() })
@@ -234,7 +207,7 @@ fn closing(text: &str) -> Option<usize> {
 }
 
 /// The parts between commas that are in no parentheses.
-fn separated(inside: Part<'_>) -> Vec<Part<'_>> {
+fn separated(inside: Word<'_>) -> Vec<Word<'_>> {
     if inside.text.is_empty() {
         return Vec::new();
     }
@@ -244,9 +217,8 @@ fn separated(inside: Part<'_>) -> Vec<Part<'_>> {
             b'(' => depth += 1,
             b')' => depth = depth.saturating_sub(1),
             b',' if depth == 0 => {
-                let Some((part, behind)) = rest.around(at) else { break };
-                parts.push(part.trimmed());
-                (rest, at) = (behind, 0);
+                parts.push(rest.head(at).trimmed());
+                (rest, at) = (rest.tail(at + 1), 0);
                 continue;
             }
             _ => {}

@@ -36,6 +36,12 @@ impl<'a> Word<'a> {
         Word { start: self.start, text: &self.text[..to] }
     }
 
+    /// Without the blanks around it.
+    pub(super) fn trimmed(self) -> Self {
+        let text = self.text.trim_start();
+        Self { start: self.start + self.text.len() - text.len(), text: text.trim_end() }
+    }
+
     /// The parts before and after the first `separator`.
     pub(super) fn split_once(self, separator: char) -> Option<(Word<'a>, Word<'a>)> {
         let at = self.text.find(separator)?;
