@@ -38,7 +38,6 @@ fn own(btf: &Btf) -> u32 {
 fn check_types(btf: &Btf, first: u32, files: &[&[u8]]) {
     let strings: Vec<String> = files.iter().map(|file| strings(file)).collect();
     let ids = first..first + own(btf);
-    let mut functions = 0;
     for (ty, id) in btf.types().zip(ids.clone()) {
         let Ok(ty) = ty else { continue };
         assert_eq!(ty.id, TypeId(id));
@@ -46,7 +45,6 @@ fn check_types(btf: &Btf, first: u32, files: &[&[u8]]) {
         check_reference(btf, ty.id, &ids);
         match ty.kind {
             Kind::Function(prototype) => {
-                functions += 1;
                 check_reference(btf, prototype, &ids);
                 check_function(btf, ty.id, ty.name, &ids);
             }
@@ -61,7 +59,6 @@ fn check_types(btf: &Btf, first: u32, files: &[&[u8]]) {
             _ => {}
         }
     }
-    assert_eq!(functions, btf.function_count(), "a file with a function without name is not read");
 }
 
 /// A reference leads to `void`, to a type of this file or of the one below it, or to an error that

@@ -284,7 +284,7 @@ mod tests {
     #[test]
     fn a_place_does_not_tell_of_a_probe_that_is_hidden() {
         let judged = |probed| JudgedInstruction {
-            instruction: Instruction { offset: 5, bytes: vec![0x90], text: "nop".to_owned(), valid: true },
+            instruction: Instruction { offset: 5, bytes: vec![0x90], text: "nop".to_owned() },
             boundary: true,
             entry: false,
             verdict: Ok(Arming::Breakpoint),

@@ -16,10 +16,8 @@ pub struct Instruction {
     pub offset: u32,
     /// Its bytes.
     pub bytes: Vec<u8>,
-    /// AT&T syntax, as objdump prints it.
+    /// AT&T syntax, as objdump prints it; `(bad)` for a byte that the decoder does not know.
     pub text: String,
-    /// Whether the decoder knows it. If not, it stands for one byte.
-    pub valid: bool,
 }
 
 /// All instructions of a function that lies at `address`, with `name` giving the symbol of an
@@ -59,7 +57,7 @@ pub fn listing(code: &[u8], address: u64, name: &dyn Fn(u64) -> Option<String>) 
             text.push_str("(bad)");
         }
         let bytes = code.get(start..decoder.position()).unwrap_or_default().to_vec();
-        instructions.extend(u32::try_from(start).map(|offset| Instruction { offset, bytes, text, valid }));
+        instructions.extend(u32::try_from(start).map(|offset| Instruction { offset, bytes, text }));
     }
     instructions
 }
@@ -118,8 +116,8 @@ mod tests {
             listing(&code, 0xffff_ffff_8100_0000, &|_| None).into_iter().map(|i| i.text).collect();
         assert_eq!(texts, ["nopl (%rax,%rax)", "push %rbp", "mov %rsp,%rbp", "call .+5", "ret"]);
         let bad: Vec<_> =
-            listing(&[0x06, 0x90], 0, &|_| None).into_iter().map(|i| (i.offset, i.valid)).collect();
-        assert_eq!(bad, [(0, false), (1, true)]);
+            listing(&[0x06, 0x90], 0, &|_| None).into_iter().map(|i| (i.offset, i.text)).collect();
+        assert_eq!(bad, [(0, "(bad)".to_owned()), (1, "nop".to_owned())]);
         let emulated = listing(&[0x0f, 0x0b, 0x78, 0x65, 0x6e, 0x0f, 0xa2, 0xc3], 0, &|_| None);
         assert_eq!(emulated[0].text, "forced emulation of: cpuid");
         assert_eq!(emulated[1].offset, 7);

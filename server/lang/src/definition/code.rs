@@ -243,9 +243,6 @@ codes! {
     /// `$arg*` expands to too much text.
     Args2Long "ARGS_2LONG" "$arg* failed because the argument list is too long"
         "name the parameters that you need";
-    /// Argument index out of range (not raised by current kernels).
-    ArgIdx2Big "ARGIDX_2BIG" "$argN index is too big"
-        "use a smaller number";
     /// BTF is off, or this is no function entry.
     NosupBtfarg "NOSUP_BTFARG" "BTF is not available or not supported"
         "read registers at the entry of the function: NAME=%di";

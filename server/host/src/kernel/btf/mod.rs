@@ -150,15 +150,4 @@ impl Btf {
         let rest = self.functions.get(first..).unwrap_or_default();
         rest.iter().copied().take_while(move |id| name_of(*id) == name)
     }
-
-    /// How many functions this file has.
-    pub fn function_count(&self) -> usize {
-        self.functions.len()
-    }
-
-    /// Bytes that are held for this file.
-    #[cfg(test)]
-    pub(crate) fn held_bytes(&self) -> usize {
-        self.bytes.capacity() + 4 * (self.offsets.capacity() + self.functions.capacity())
-    }
 }

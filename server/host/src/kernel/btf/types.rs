@@ -99,8 +99,6 @@ pub struct Int {
     pub bytes: u32,
     /// Bits of these that count.
     pub bits: u8,
-    /// The first bit that counts: not 0 only for bit-fields as compilers wrote them long ago.
-    pub offset: u8,
     /// Signed.
     pub signed: bool,
 }
@@ -118,8 +116,8 @@ impl<'a> Type<'a> {
         let size = head.size_or_type;
         let kind = match head.kind {
             kind::INT => {
-                let [bits, _, offset, encoding] = number(0)?.to_le_bytes();
-                Kind::Int(Int { bytes: size, bits, offset, signed: encoding & 1 != 0 })
+                let [bits, _, _, encoding] = number(0)?.to_le_bytes();
+                Kind::Int(Int { bytes: size, bits, signed: encoding & 1 != 0 })
             }
             kind::POINTER => Kind::Pointer(target),
             kind::ARRAY => Kind::Array { element: TypeId(number(0)?), count: number(8)? },

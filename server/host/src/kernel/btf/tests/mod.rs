@@ -41,7 +41,7 @@ fn sample() -> (BtfWriter, TypeId) {
 fn types_are_read_as_written() {
     let (writer, dentry) = sample();
     let btf = Btf::parse(writer.finish()).unwrap();
-    assert_eq!(btf.function_count(), 2);
+    assert_eq!(btf.functions.len(), 2);
     let walk = btf.functions("walk").next().unwrap();
     let prototype = btf.prototype(walk).unwrap();
     assert_eq!(
@@ -180,7 +180,7 @@ fn files_are_read_once() {
     let mut module = BtfWriter::on_top_of(&vmlinux);
     module.function("of_module", TypeId(1), &[]);
     std::fs::write(btf.join("ext4"), module.finish()).unwrap();
-    assert_eq!(types.module("ext4").unwrap().function_count(), 1);
+    assert_eq!(types.module("ext4").unwrap().functions.len(), 1);
     assert!(matches!(*types.module("xfs").unwrap_err(), TypesError::Read { .. }));
     for no_module in ["vmlinux", "../btf/ext4", "."] {
         assert!(types.module(no_module).is_err(), "{no_module}");
@@ -190,6 +190,6 @@ fn files_are_read_once() {
     module.function("of_module_too", TypeId(1), &[]);
     std::fs::write(btf.join("ext4"), module.finish()).unwrap();
     std::fs::remove_file(btf.join("vmlinux")).unwrap();
-    assert_eq!(types.module("ext4").unwrap().function_count(), 1);
-    assert_eq!(types.without_modules().module("ext4").unwrap().function_count(), 2);
+    assert_eq!(types.module("ext4").unwrap().functions.len(), 1);
+    assert_eq!(types.without_modules().module("ext4").unwrap().functions.len(), 2);
 }
