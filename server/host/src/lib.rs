@@ -8,5 +8,6 @@ pub mod insn;
 pub mod kernel;
 pub mod ring;
 #[doc(hidden)]
+#[path = "../../fixtures/samples/kernel.rs"]
 pub mod samples;
 pub mod tracefs;

@@ -11,4 +11,5 @@ extern crate self as kprobed_lang;
 pub mod definition;
 pub mod model;
 #[doc(hidden)]
+#[path = "../../fixtures/samples/features.rs"]
 pub mod samples;
