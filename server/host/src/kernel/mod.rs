@@ -21,7 +21,6 @@ mod optimisation;
 mod patch_sites;
 mod process;
 mod recent_facts;
-mod similar;
 mod symbol;
 mod symbols;
 mod text;
