@@ -28,7 +28,7 @@ pub(crate) fn answer(checker: &Checker, line: &str, facts: &mut RecentFacts<'_>)
     }
     match checker.explain(&DefinitionText::new(line)) {
         Ok(explanation) => {
-            writeln!(out, "  explained as {:?}", explanation.to_string()).ok();
+            writeln!(out, "  explained as {explanation:?}").ok();
         }
         Err(CheckError::Definition { diagnostics, .. }) => {
             writeln!(out, "  explained as unreadable").ok();

@@ -32,7 +32,7 @@ use self::known::KnownKernel;
 use self::text::Read;
 use crate::validate::{self, functions, spelling, typed};
 use kprobed_host::kernel::{FactsCache, KernelFacts, Livepatches, RecentFacts};
-use kprobed_lang::definition::explain::{Explanation, explain};
+use kprobed_lang::definition::explain::explain;
 use kprobed_lang::definition::{
     Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Name, ProbeDefinition, ProbeKind,
     Reading, Step, guard, merged, parse_any_knowing,
@@ -133,7 +133,7 @@ impl Checker {
     ///
     /// # Errors
     /// [`CheckError::Definition`], also for a line that deletes.
-    pub fn explain(&self, definition: &DefinitionText) -> Result<Explanation, CheckError> {
+    pub fn explain(&self, definition: &DefinitionText) -> Result<String, CheckError> {
         let (reading, text) = (self.reading(definition), definition.as_str());
         let dialect = reading.dialect;
         let written = as_probe(&reading, text)?;
@@ -156,12 +156,12 @@ impl Checker {
         };
         let definition = definition.with_explicit_names();
         let placed = ProbeDefinition { place, ..definition.clone() };
-        let mut explanation = explain(&placed, dialect, &self.features);
-        explanation.line = self.new_line(&definition, &HashSet::new()).canonical;
-        for note in notes {
-            explanation.note_origin(note.index, &note.path, &note.declaration);
-        }
-        Ok(explanation)
+        let line = self.new_line(&definition, &HashSet::new()).canonical;
+        let origin = |index: usize| {
+            let note = notes.iter().find(|note| note.index == index)?;
+            Some(format!("{}, which is `{}`", note.path, note.declaration))
+        };
+        Ok(explain(&placed, (dialect, &line), &self.features, &origin))
     }
 
     /// The present livepatches of the running kernel.

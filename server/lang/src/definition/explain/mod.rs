@@ -6,119 +6,90 @@
 
 mod words;
 
-use std::fmt;
-
 use super::ast::{Argument, BtfRoot, FetchKind, MemoryAddress, ProbeDefinition, ProbeKind};
 use super::dialect::Dialect;
 use super::features::Features;
 use super::guard;
 use super::old_form::old_form;
 
-/// A definition explained in words.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Explanation {
-    /// The dialect in which it was written.
-    pub dialect: Dialect,
-    /// The line for the kernel, without the arguments by which the daemon distinguishes faults from
-    /// values.
-    pub line: String,
-    /// The line in the words of 2009, if it was written in them and has no part that came later.
-    pub old_form: Option<String>,
-    /// When an event is recorded.
-    pub when: String,
-    /// What is recorded, in the order of the definition.
-    pub arguments: Vec<ExplainedArgument>,
-    /// The fields of an event beyond those that all events have.
-    pub fields: Vec<ExplainedField>,
-    /// What is true only if the writer is right, or is not as it may look.
-    pub assumptions: Vec<String>,
-}
-
-/// One argument in words.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExplainedArgument {
-    /// Its index in the definition. That of the first part for a path, of which the other parts are not explained.
-    pub index: usize,
-    /// The argument in the line for the kernel.
-    pub text: String,
-    /// What it reads.
-    pub meaning: String,
-}
-
-/// One field of an event.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub struct ExplainedField {
-    /// Its name.
-    pub name: String,
-    /// Its type, as an argument would have it; empty if only the kernel's BTF has it.
-    pub ty: String,
-}
-
-/// Explains a definition that was written in this dialect.
-pub fn explain(definition: &ProbeDefinition, dialect: Dialect, features: &Features) -> Explanation {
-    let named = definition.clone().with_explicit_names();
-    let group = named.group.as_ref().map_or("kprobes", |group| &group.text);
-    let event = named.event.as_ref().map_or_else(|| named.default_event_name(), |name| name.text.clone());
-    let arguments = named.args.iter().enumerate().filter_map(|(index, argument)| {
-        let (text, meaning) = if named.is_part_of_path(argument) {
-            let name = argument.name.as_ref()?;
-            let path = named.paths.iter().find(|path| path.parts().next() == Some(&name.text))?;
-            let names: usize = path.levels.iter().map(|level| level.entries.len()).sum();
-            (
-                format!("{}=...:path", path.name),
-                format!("the whole path, of at most {names} names, which are read one by one"),
-            )
-        } else {
-            (argument.to_string(), words::meaning(argument, features))
-        };
-        Some(ExplainedArgument { index, text, meaning })
-    });
-    Explanation {
-        dialect,
-        line: named.render(group, &event),
-        old_form: (dialect == Dialect::Legacy).then(|| old_form(&named)).flatten(),
-        when: words::when(&named),
-        arguments: arguments.collect(),
-        fields: fields(&named, features),
-        assumptions: assumptions(&named, features),
+/// Explains a definition that was written in this dialect and becomes this line for the kernel, which is shown without the
+/// arguments by which the daemon distinguishes faults from values. `origin`: the name that was written for the argument of
+/// an index, with its declaration in C, if a name was written.
+pub fn explain(
+    definition: &ProbeDefinition,
+    (dialect, line): (Dialect, &str),
+    features: &Features,
+    origin: &dyn Fn(usize) -> Option<String>,
+) -> String {
+    let definition = &definition.clone().with_explicit_names();
+    let mut told = vec![line.to_owned()];
+    if dialect == Dialect::Legacy {
+        told.extend(old_form(definition).map(|old| format!("in 2009: {old}")));
     }
-}
-
-impl Explanation {
-    /// Adds to an argument the name that was written for it, and its declaration in C.
-    pub fn note_origin(&mut self, index: usize, path: &str, declaration: &str) {
-        if let Some(argument) = self.arguments.iter_mut().find(|argument| argument.index == index) {
-            argument.meaning = format!("{path}, which is `{declaration}`: {}", argument.meaning);
-        }
+    told.push(format!("records {}", words::when(definition)));
+    let mut has_names = false;
+    for (index, argument) in definition.args.iter().enumerate() {
+        let Some((text, meaning)) = explained(definition, argument, features) else { continue };
+        let origin = origin(index).map(|origin| format!("{origin}: "));
+        has_names |= origin.is_some();
+        told.push(format!("  {text}\n      {}{meaning}", origin.unwrap_or_default()));
+    }
+    let fields = fields(definition, features);
+    let heading = if fields.is_empty() { "fields: those of the event" } else { "fields" };
+    told.push(heading.to_owned());
+    told.extend(fields.iter().map(|(name, ty)| format!("  {name}: {ty}")));
+    let mut assumptions = assumptions(definition, features);
+    if has_names {
         let note =
             "names were looked up in the types of the running kernel, and are looked up again on every other";
-        if !self.assumptions.iter().any(|assumption| assumption == note) {
-            self.assumptions.push(note.to_owned());
-        }
+        assumptions.push(note.to_owned());
     }
+    if !assumptions.is_empty() {
+        told.push("assumed".to_owned());
+    }
+    told.extend(assumptions.iter().map(|assumption| format!("  {assumption}")));
+    told.push(String::new());
+    told.join("\n")
 }
 
-fn fields(definition: &ProbeDefinition, features: &Features) -> Vec<ExplainedField> {
+/// An argument of the line, and what it reads. That of the first part for a path, of which the other parts are not
+/// explained.
+fn explained(
+    definition: &ProbeDefinition,
+    argument: &Argument,
+    features: &Features,
+) -> Option<(String, String)> {
+    if !definition.is_part_of_path(argument) {
+        return Some((argument.to_string(), words::meaning(argument, features)));
+    }
+    let name = argument.name.as_ref()?;
+    let path = definition.paths.iter().find(|path| path.parts().next() == Some(&name.text))?;
+    let names: usize = path.levels.iter().map(|level| level.entries.len()).sum();
+    let meaning = format!("the whole path, of at most {names} names, which are read one by one");
+    Some((format!("{}=...:path", path.name), meaning))
+}
+
+/// The fields of an event beyond those that all events have: the name of each, and its type as an argument would have it.
+fn fields(definition: &ProbeDefinition, features: &Features) -> Vec<(String, String)> {
     let built_in: &[&str] = match definition.kind {
         ProbeKind::Entry => &["__probe_ip"],
         ProbeKind::Return => &["__probe_func", "__probe_ret_ip"],
         ProbeKind::Event => &[],
     };
-    let built_in =
-        built_in.iter().map(|name| ExplainedField { name: (*name).to_owned(), ty: "symbol".to_owned() });
+    let built_in = built_in.iter().map(|name| ((*name).to_owned(), "symbol".to_owned()));
     let of_argument = |argument: &Argument| {
         let name =
             argument.name.as_ref().map_or_else(|| argument.fetch.to_string(), |name| name.text.clone());
         if definition.is_part_of_path(argument) {
             let path = definition.paths.iter().find(|path| path.parts().next() == Some(&name))?;
-            return Some(ExplainedField { name: path.name.clone(), ty: "path".to_owned() });
+            return Some((path.name.clone(), "path".to_owned()));
         }
         let ty = match argument.ty {
             Some(ty) => ty.to_string(),
-            None if words::typed_by_btf(argument, features) => String::new(),
+            None if words::typed_by_btf(argument, features) => "as in BTF".to_owned(),
             None => argument.base_type().to_string(),
         };
-        Some(ExplainedField { name, ty })
+        Some((name, ty))
     };
     built_in.chain(definition.args.iter().filter_map(of_argument)).collect()
 }
@@ -177,32 +148,6 @@ fn assumptions(definition: &ProbeDefinition, features: &Features) -> Vec<String>
         None => warning.message.clone(),
     }));
     found
-}
-
-impl fmt::Display for Explanation {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        writeln!(f, "{}", self.line)?;
-        if let Some(old) = &self.old_form {
-            writeln!(f, "in 2009: {old}")?;
-        }
-        writeln!(f, "records {}", self.when)?;
-        for argument in &self.arguments {
-            writeln!(f, "  {}\n      {}", argument.text, argument.meaning)?;
-        }
-        if self.fields.is_empty() {
-            writeln!(f, "fields: those of the event")?;
-        } else {
-            writeln!(f, "fields")?;
-        }
-        for field in &self.fields {
-            let ty = if field.ty.is_empty() { "as in BTF" } else { &field.ty };
-            writeln!(f, "  {}: {ty}", field.name)?;
-        }
-        if !self.assumptions.is_empty() {
-            writeln!(f, "assumed")?;
-        }
-        self.assumptions.iter().try_for_each(|assumption| writeln!(f, "  {assumption}"))
-    }
 }
 
 #[cfg(test)]

@@ -9,20 +9,21 @@ use crate::samples::{v6_1, v6_12};
 fn text(definition: &str, features: &Features) -> String {
     let reading = parse_any(definition, features);
     match reading.result {
-        Ok(Definition::Probe(probe)) => explain(&probe, reading.dialect, features).to_string(),
+        Ok(Definition::Probe(probe)) => {
+            let named = probe.clone().with_explicit_names();
+            let group = named.group.as_ref().map_or("kprobes", |group| &group.text);
+            let event = named.event.as_ref().map(|event| event.text.clone());
+            let line = named.render(group, &event.unwrap_or_else(|| named.default_event_name()));
+            explain(&probe, (reading.dialect, &line), features, &|_index| None)
+        }
         other => panic!("{other:?}"),
     }
 }
 
 /// What is said about a single argument.
 fn meaning(argument: &str, features: &Features) -> String {
-    let reading = parse_any(&format!("r f {argument}"), features);
-    match reading.result {
-        Ok(Definition::Probe(probe)) => {
-            explain(&probe, reading.dialect, features).arguments[0].meaning.clone()
-        }
-        other => panic!("{other:?}"),
-    }
+    let told = text(&format!("r f {argument}"), features);
+    told.lines().find_map(|line| line.strip_prefix("      ")).unwrap().to_owned()
 }
 
 #[test]
