@@ -2,6 +2,7 @@
 //!
 //! Owns what an answer contains, for the daemon and for a kernel image. Never judges: the checker does.
 
+use std::collections::HashSet;
 use std::ops::Range;
 
 use kprobed_lang::definition::{Diagnostic, Dialect, RefusedBy, Severity};
@@ -9,7 +10,7 @@ use kprobed_lang::model::ProbeName;
 use kprobed_proto::v1;
 use nix::errno::Errno;
 
-use crate::checker::{Against, CheckError, CheckOutcome, Checker, MeaningChange, Preview, Taken};
+use crate::checker::{Against, CheckError, CheckOutcome, Checker, KernelLine, MeaningChange, Taken};
 use crate::meaning::{Build, Difference};
 use crate::validate::{Arming, Nearest, ShownInstruction, kernel_code};
 
@@ -59,10 +60,10 @@ pub fn judged(
     let CheckOutcome { definition, dialect: written, report, unread, .. } = outcome;
     if unread.is_empty() {
         response.diagnostics.extend(definition.warnings.iter().chain(further).map(diagnostic));
-        let Preview { name, canonical, kernel_definition } = checker.preview(definition);
-        response.name = name;
+        let KernelLine { text, canonical, group, event } = checker.new_line(definition, &HashSet::new());
+        response.name = [&group, "/", &event].concat();
         response.canonical = canonical;
-        response.kernel_definition = kernel_definition;
+        response.kernel_definition = text;
         response.dialect = dialect(*written).into();
     }
     response.diagnostics.extend(unread.iter().map(diagnostic));

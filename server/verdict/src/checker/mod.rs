@@ -94,7 +94,7 @@ impl Checker {
     /// # Errors
     /// [`CheckError::Definition`], also for a line that deletes.
     pub fn parse_probe(&self, text: &str) -> Result<ProbeDefinition, CheckError> {
-        Ok(as_probe(&self.read(text), text)?.with_explicit_names())
+        self.probe(&DefinitionText::new(text))
     }
 
     /// The definition in a text. Parses the text if that was not done before.
@@ -307,18 +307,10 @@ impl Checker {
         Some(problem.at(Step::OwnPlace))
     }
 
-    fn read(&self, text: &str) -> Reading {
-        self.read_with(text, &KnownKernel::new(&self.facts, &self.features))
-    }
-
-    fn read_with(&self, text: &str, known: &KnownKernel<'_>) -> Reading {
-        self.parsed.fetch_add(1, Ordering::Relaxed);
-        parse_any_knowing(text, &self.features, known)
-    }
-
     fn read_and_keep(&self, text: &DefinitionText) -> Arc<Reading> {
+        self.parsed.fetch_add(1, Ordering::Relaxed);
         let known = KnownKernel::new(&self.facts, &self.features);
-        let reading = Arc::new(self.read_with(text.as_str(), &known));
+        let reading = Arc::new(parse_any_knowing(text.as_str(), &self.features, &known));
         text.keep(Read { reading: Arc::clone(&reading), asked: known.into_asked() });
         reading
     }
@@ -326,16 +318,11 @@ impl Checker {
     /// The line for the kernel, with the hidden arguments that distinguish faults from values.
     pub fn kernel_line(&self, definition: &ProbeDefinition, (group, event): (&str, &str)) -> KernelLine {
         let canonical = definition.render(group, event);
-        if definition.is_of_host_event() {
-            // Nothing is written to `kprobe_events`.
-            return KernelLine {
-                text: String::new(),
-                canonical,
-                group: group.to_owned(),
-                event: event.to_owned(),
-            };
-        }
-        let text = guard::guarded_line(definition, (group, event), &canonical, &self.features);
+        let text = if definition.is_of_host_event() {
+            String::new()
+        } else {
+            guard::guarded_line(definition, (group, event), &canonical, &self.features)
+        };
         KernelLine { text, canonical, group: group.to_owned(), event: event.to_owned() }
     }
 
@@ -350,12 +337,6 @@ impl Checker {
             (None, None) => definition.default_event_name(),
         };
         self.kernel_line(definition, (group_of(definition), &event))
-    }
-
-    /// What a definition would become now.
-    pub fn preview(&self, definition: &ProbeDefinition) -> Preview {
-        let KernelLine { text, canonical, group, event } = self.new_line(definition, &HashSet::new());
-        Preview { name: [&group, "/", &event].concat(), canonical, kernel_definition: text }
     }
 
     /// The problem with the name of a definition that was checked. None if the name is still to be
@@ -412,18 +393,6 @@ struct Texts {
     dialect: Dialect,
     written: Arc<DefinitionText>,
     kept: Arc<DefinitionText>,
-}
-
-/// What a definition would become.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Preview {
-    /// Name of the probe.
-    pub name: String,
-    /// The definition as one line of the kernel's language.
-    pub canonical: String,
-    /// The line with the hidden arguments that distinguish faults from values: this is written to
-    /// the kernel. Empty for an event of the host.
-    pub kernel_definition: String,
 }
 
 /// The parsed probe.

@@ -1,13 +1,14 @@
 //! Tests of the order of findings: the verdict is the problem that the kernel finds first, whether
 //! the parser, the types or a rule find it.
 
+use std::collections::HashSet;
 use std::sync::Arc;
 
 use kprobed_host::kernel::{FactsCache, KernelPaths};
 use kprobed_lang::definition::{Diagnostic, Features, Step};
 use kprobed_lang::model::ProbeName;
 
-use super::{Against, CheckError, CheckOutcome, Checker, DefinitionText, named};
+use super::{Against, CheckError, CheckOutcome, Checker, DefinitionText, KernelLine, named};
 use crate::validate::tests::typed::{NATIVE, OTHER, kernel};
 
 /// Code and position of the verdict on a text in which `^` marks the position, and the number of
@@ -103,15 +104,16 @@ fn checker() -> Checker {
 fn every_dialect_is_taken_wherever_a_definition_is() {
     let preview = |text: &str| {
         let checker = checker();
-        checker.parse_probe(text).map(|definition| checker.preview(&definition)).unwrap()
+        checker.new_line(&checker.parse_probe(text).unwrap(), &HashSet::new())
     };
-    assert_eq!(preview("f(int a)").kernel_definition, "p:functions/f f a=$arg1:s32");
-    assert_eq!(preview("f(int a)").name, "functions/f");
+    assert_eq!(preview("f(int a)").text, "p:functions/f f a=$arg1:s32");
+    let KernelLine { group, event, .. } = preview("f(int a)");
+    assert_eq!((group.as_str(), event.as_str()), ("functions", "f"));
     assert_eq!(preview("p:x f a0").canonical, "p:kprobes/x f a0=$arg1");
     assert_eq!(preview("p:x f %di").canonical, "p:kprobes/x f arg1=%di");
     let guarded = preview("p:x f a=+0(%di):u8");
     assert_eq!(guarded.canonical, "p:kprobes/x f a=+0(%di):u8");
-    let hidden = guarded.kernel_definition.strip_prefix(&guarded.canonical).unwrap();
+    let hidden = guarded.text.strip_prefix(&guarded.canonical).unwrap();
     assert!(hidden.starts_with(" __kpd_"), "{guarded:?}");
     assert!(checker().parse_probe("-:x").is_err());
     assert!(checker().definition(&DefinitionText::new("-:x")).is_ok());
@@ -158,7 +160,7 @@ fn a_definition_can_leave_its_name_to_its_probe() {
     let read = |text: &str| {
         let (checker, text) = (checker(), DefinitionText::new(text));
         let definition = named(checker.probe(&text).unwrap(), checker.reading(&text).dialect, &name)?;
-        Ok::<_, String>(checker.preview(&definition).canonical)
+        Ok::<_, String>(checker.new_line(&definition, &HashSet::new()).canonical)
     };
     for (text, line) in [
         ("p f a=%di", "p:mine/open f a=%di"),
