@@ -12,7 +12,7 @@ use nix::errno::Errno;
 use tonic::Code;
 
 use kprobed_host::kernel::FactsError;
-use kprobed_host::tracefs::{ClaimError, DefineError, KernelMessage, TracefsError};
+use kprobed_host::tracefs::{ClaimError, KernelMessage, LineError, TracefsError};
 use kprobed_lang::definition::{self, Diagnostic, RefusedBy};
 use kprobed_lang::model::LabelError;
 use kprobed_trace::filter::FilterError;
@@ -412,8 +412,8 @@ impl From<ClaimError> for Error {
     }
 }
 
-impl From<DefineError> for Error {
-    fn from(error: DefineError) -> Self {
+impl From<LineError> for Error {
+    fn from(error: LineError) -> Self {
         let code =
             error.message.as_ref().and_then(|message| definition::Code::from_kernel_text(&message.text));
         let name = code.map_or(Reason::KERNEL_REFUSED.name, definition::Code::name);

@@ -14,7 +14,7 @@ use super::cost::{CostTable, HitCost};
 use crate::error::Error;
 use kprobed_host::kernel::TRACE_CLOCK;
 use kprobed_host::tracefs::{
-    ClaimError, DefineError, Instance, InstanceOptions, OwnEvent, Tracefs, TracefsError,
+    ClaimError, Instance, InstanceOptions, LineError, OwnEvent, Tracefs, TracefsError,
 };
 use kprobed_lang::definition::guard;
 use kprobed_lang::model::ProbeName;
@@ -79,7 +79,7 @@ pub(super) enum CalibrationError {
     Claim(#[from] ClaimError),
     /// The kernel does not take a temporary probe.
     #[error(transparent)]
-    Define(#[from] Box<DefineError>),
+    Define(#[from] Box<LineError>),
     /// Its own event is not listed.
     #[error("the kernel does not list `{GROUP}/{0}`, which it has accepted")]
     NotListed(&'static str),

@@ -2,6 +2,8 @@
 //!
 //! Never deletes: that is in [`super::own_events`].
 
+use std::path::{Path, PathBuf};
+
 use thiserror::Error;
 
 use super::{KernelMessage, Tracefs, TracefsError};
@@ -19,10 +21,10 @@ pub struct ListedProbe {
     pub line: String,
 }
 
-/// Why the kernel refused a definition.
+/// Why the kernel refused a line: a definition, or a trigger.
 #[derive(Debug, Error)]
 #[error("the kernel refused `{line}`: {}", message.as_ref().map_or_else(|| error.source.to_string(), |m| m.text.clone()))]
-pub struct DefineError {
+pub struct LineError {
     /// What was written.
     pub line: String,
     /// The kernel's answer to the write.
@@ -57,7 +59,7 @@ fn parse_line(line: &str) -> Option<ListedProbe> {
 }
 
 impl Tracefs {
-    pub(super) fn kprobe_events(&self) -> std::path::PathBuf {
+    pub(super) fn kprobe_events(&self) -> PathBuf {
         self.root().join("kprobe_events")
     }
 
@@ -69,7 +71,7 @@ impl Tracefs {
     /// keeps those before it, and does not say which it was (kernel/trace/trace.c:
     /// trace_parse_run_command). So the first line whose event is not there is written again alone:
     /// it gets the same answer, which then belongs to one line.
-    pub fn define_kprobes(&self, lines: &[&str]) -> Vec<Result<(), DefineError>> {
+    pub fn define_kprobes(&self, lines: &[&str]) -> Vec<Result<(), LineError>> {
         let mut outcomes = Vec::with_capacity(lines.len());
         let is_there = |line: &&str| self.has_event_of(line);
         // An event that existed before proves nothing.
@@ -100,14 +102,20 @@ impl Tracefs {
     }
 
     /// Appends one definition.
-    fn define_kprobe(&self, line: &str) -> Result<(), DefineError> {
+    fn define_kprobe(&self, line: &str) -> Result<(), LineError> {
+        self.append_line(&self.kprobe_events(), line).map_err(|refused| {
+            let message = refused.message.filter(|message| message.subsystem == "trace_kprobe");
+            LineError { message, ..refused }
+        })
+    }
+
+    /// Appends a line to a file, with what the kernel says of it in `error_log`.
+    pub(super) fn append_line(&self, path: &Path, line: &str) -> Result<(), LineError> {
         let before = self.last_message().unwrap_or_default();
-        self.files.append(&self.kprobe_events(), line).map_err(|error| {
-            let message = self
-                .last_message()
-                .unwrap_or_default()
-                .filter(|message| Some(message) != before.as_ref() && message.subsystem == "trace_kprobe");
-            DefineError { line: line.to_owned(), error, message }
+        self.files.append(path, line).map_err(|error| {
+            let message = self.last_message().unwrap_or_default();
+            let message = message.filter(|message| Some(message) != before.as_ref());
+            LineError { line: line.to_owned(), error, message }
         })
     }
 }

@@ -36,7 +36,7 @@ pub use grace_period::grace_period;
 pub use instance::Instance;
 pub use instance_form::{Alteration, InstanceFile, InstanceForm};
 pub use instance_lifecycle::InstanceOptions;
-pub use kprobe_events::{DefineError, ListedProbe};
+pub use kprobe_events::{LineError, ListedProbe};
 pub use mount::{MountError, Mounted, Mounts};
 pub use own_events::{Deleted, KprobeList, OwnEvent, Presence};
 pub use profile::{HitCounts, ProfileRow};

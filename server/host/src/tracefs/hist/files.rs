@@ -3,40 +3,22 @@
 
 use std::sync::Arc;
 
-use thiserror::Error;
-
 use super::{HistError, HistTable, HistTrigger};
-use crate::tracefs::{Instance, KernelMessage, Tracefs, TracefsError};
+use crate::tracefs::{Instance, LineError, Tracefs, TracefsError};
 use kprobed_lang::model::ProbeName;
-
-/// Why the kernel refused a trigger.
-#[derive(Debug, Error)]
-#[error("the kernel refused `{line}`: {}", message.as_ref().map_or_else(|| error.source.to_string(), |m| m.text.clone()))]
-pub struct TriggerError {
-    /// What was written.
-    pub line: String,
-    /// The kernel's answer to the write.
-    pub error: TracefsError,
-    /// What it wrote to the `error_log` of the instance, if anything.
-    pub message: Option<KernelMessage>,
-}
 
 impl Instance {
     /// Adds a trigger to an event of this instance. From then on the event is armed, whether it is
     /// enabled or not, and cannot be deleted.
     ///
     /// # Errors
-    /// [`TriggerError`] with the kernel's own message if it has one.
-    pub fn add_hist(&self, event: &ProbeName, trigger: &HistTrigger) -> Result<(), TriggerError> {
-        let log = Tracefs::over(Arc::clone(&self.files), self.root(), "");
-        let before = log.last_message().unwrap_or_default();
-        let line = trigger.to_string();
+    /// [`LineError`] with the kernel's own message if it has one.
+    pub fn add_hist(&self, event: &ProbeName, trigger: &HistTrigger) -> Result<(), LineError> {
+        // Each instance has an `error_log` of its own.
+        let own = Tracefs::over(Arc::clone(&self.files), self.root(), "");
         // Opening it in any other way than to append removes every hist trigger
         // (kernel/trace/trace_events_trigger.c: event_trigger_regex_open).
-        self.files.append(&self.event(event).join("trigger"), &line).map_err(|error| {
-            let message = log.last_message().unwrap_or_default();
-            TriggerError { line, error, message: message.filter(|message| Some(message) != before.as_ref()) }
-        })
+        own.append_line(&self.event(event).join("trigger"), &trigger.to_string())
     }
 
     /// Removes a trigger.

@@ -10,7 +10,6 @@ mod table;
 mod tests;
 mod trigger;
 
-pub use files::TriggerError;
 pub use table::{HistError, HistRow, HistTable, HistValue};
 pub use trigger::{HistAction, HistKey, HistTrigger, HistVariable, KeyForm};
 
