@@ -366,6 +366,13 @@ impl Fetch {
     pub fn root(&self) -> &Self {
         self.levels().last().unwrap_or(self)
     }
+
+    /// The memory so many bytes behind its value.
+    #[must_use]
+    pub fn followed(self, offset: i32) -> Self {
+        let span = self.span;
+        Self { kind: FetchKind::Deref { user: false, offset, inner: Box::new(self) }, span }
+    }
 }
 
 impl Argument {

@@ -2,6 +2,8 @@
 //!
 //! Owns what is known of a problem. Never decides whether there is one, and never shows it.
 
+use std::fmt;
+
 use super::Span;
 use super::code::Code;
 use super::step::Step;
@@ -124,6 +126,14 @@ impl Diagnostic {
     }
 }
 
+/// Texts in a message, at most so many.
+pub fn listed(texts: &[impl fmt::Display], most: usize) -> String {
+    let shown: Vec<_> = texts.iter().take(most).map(|text| format!("`{text}`")).collect();
+    let more = texts.len().saturating_sub(most);
+    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
+    format!("{}{rest}", shown.join(", "))
+}
+
 /// Most subjects that a warning lists.
 const LISTED_MAX: usize = 8;
 
@@ -140,17 +150,10 @@ pub fn merged(warnings: Vec<Diagnostic>, text: &str) -> Vec<Diagnostic> {
         }
     }
     let with_others = |(mut first, others): (Diagnostic, Vec<Span>)| {
-        let subjects = others.iter().filter_map(|span| text.get(span.range()));
-        let subjects: Vec<_> = subjects.take(LISTED_MAX).map(|subject| format!("`{subject}`")).collect();
+        let subjects: Vec<_> = others.iter().filter_map(|span| text.get(span.range())).collect();
         if !subjects.is_empty() {
             first.message.push_str("; the same holds for ");
-            first.message.push_str(&subjects.join(", "));
-        }
-        let more = others.len() - subjects.len();
-        if more > 0 {
-            first.message.push_str(" and ");
-            first.message.push_str(&more.to_string());
-            first.message.push_str(" more");
+            first.message.push_str(&listed(&subjects, LISTED_MAX));
         }
         first
     };

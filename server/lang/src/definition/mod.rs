@@ -89,7 +89,7 @@ pub use ast::{
 pub use call::{Call, call};
 pub use code::Code;
 pub use cutter::{CutDefinition, Cutter};
-pub use diagnostic::{Diagnostic, RefusedBy, Severity, merged};
+pub use diagnostic::{Diagnostic, RefusedBy, Severity, listed, merged};
 pub use dialect::{Dialect, Reading, parse, parse_any, parse_any_knowing, parse_as};
 pub use features::Features;
 pub use kprobed_filter::Span;

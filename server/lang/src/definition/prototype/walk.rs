@@ -31,11 +31,9 @@ impl Target {
     pub(super) fn at(&self, bytes: u64) -> Option<FetchKind> {
         Some(match self {
             Self::Value(kind) => kind.clone(),
-            Self::Memory { pointer, offset } => FetchKind::Deref {
-                user: false,
-                offset: offset.checked_add(i32::try_from(bytes).ok()?)?,
-                inner: Box::new(pointer.clone()),
-            },
+            Self::Memory { pointer, offset } => {
+                pointer.clone().followed(offset.checked_add(i32::try_from(bytes).ok()?)?).kind
+            }
             Self::Fixed(MemoryAddress::Address(address)) => {
                 FetchKind::Memory(MemoryAddress::Address(address.checked_add(bytes)?))
             }

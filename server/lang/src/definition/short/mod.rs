@@ -35,7 +35,7 @@ pub use known::{CallArgument, KernelNames, KnownFunction, KnownParameter, Matchi
 pub use place::is_of_other_tools;
 
 use super::code::Code;
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{Diagnostic, listed};
 use super::line::{self, Word};
 use super::names::is_identifier;
 use super::rewrite::Rewritten;
@@ -121,14 +121,11 @@ pub(super) fn several(text: &str, expansion: &Expansion) -> Diagnostic {
     let words: Vec<_> = line::words(text).collect();
     let (start, end) =
         (words.first().map_or(0, |word| word.start), words.last().map_or(0, |word| word.end()));
-    let shown: Vec<_> = expansion.lines.iter().take(SHOWN_LINES).map(|line| format!("`{line}`")).collect();
-    let more = expansion.lines.len().saturating_sub(shown.len());
-    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
     let message = format!(
-        "`{}` stands for {} probes, and one is wanted here: {}{rest}",
+        "`{}` stands for {} probes, and one is wanted here: {}",
         text.get(start..end).unwrap_or_default(),
         expansion.lines.len(),
-        shown.join(", ")
+        listed(&expansion.lines, SHOWN_LINES)
     );
     Diagnostic::error(Code::SeveralLines, super::Span::new(start, end), message)
         .with_hint("write one of them; `kprobectl trace` and `kprobectl add` define all of them")

@@ -52,7 +52,6 @@ pub(super) fn follow(
     start: usize,
     argument: usize,
 ) -> Result<Value, Diagnostic> {
-    let span = root.span;
     let mut value = Value { fetch: root, ty, bits: None };
     let mut rest = placed(members, start).into_iter().peekable();
     while let Some((first, at)) = rest.next() {
@@ -84,9 +83,8 @@ pub(super) fn follow(
                 PartStep::LookUp,
             ))
         })?;
-        let inner = Box::new(value.fetch);
         value = Value {
-            fetch: Fetch { kind: FetchKind::Deref { user: false, offset, inner }, span },
+            fetch: value.fetch.followed(offset),
             ty,
             bits: bits.map(|bits| BitField { bit_offset, bits }),
         };

@@ -8,18 +8,10 @@ use super::system_call;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::{Btf, BtfError, Composite, Kind, TypeId};
 use kprobed_host::kernel::nearest_name;
-use kprobed_lang::definition::{BtfMember, Code, Diagnostic, Span};
+use kprobed_lang::definition::{BtfMember, Code, Diagnostic, Span, listed};
 
 /// Most names that a hint lists.
 const LISTED_MAX: usize = 8;
-
-/// Names, as many as a hint can hold.
-fn listed(names: &[&str]) -> String {
-    let shown: Vec<String> = names.iter().take(LISTED_MAX).map(|name| format!("`{name}`")).collect();
-    let more = names.len().saturating_sub(LISTED_MAX);
-    let rest = if more > 0 { format!(" and {more} more") } else { String::new() };
-    format!("{}{rest}", shown.join(", "))
-}
 
 /// BTF that is damaged.
 pub(super) fn broken(at: Span, error: &BtfError) -> Diagnostic {
@@ -75,11 +67,11 @@ pub(super) fn no_parameter(at: Span, function: &Function, name: &str, facts: &Ke
         return Diagnostic::error(Code::NoBtfarg, at, message).with_hint(hint);
     }
     let hint = match nearest_name(name, names.iter().copied()) {
-        Some(near) => format!("did you mean `{near}`? Its parameters are {}", listed(&names)),
+        Some(near) => format!("did you mean `{near}`? Its parameters are {}", listed(&names, LISTED_MAX)),
         None if names.is_empty() => "it has no parameters".to_owned(),
         None => format!(
             "its parameters are {}; `kprobectl vars {}` shows its variables, by debug information",
-            listed(&names),
+            listed(&names, LISTED_MAX),
             function.name
         ),
     };
@@ -157,7 +149,7 @@ pub(super) fn no_member(
     let hint = match nearest_name(name, names.iter().copied()) {
         Some(near) => format!("did you mean `{near}`?"),
         None if names.is_empty() => "it has no members".to_owned(),
-        None => format!("its members are {}", listed(&names)),
+        None => format!("its members are {}", listed(&names, LISTED_MAX)),
     };
     Diagnostic::error(Code::NoBtfField, at, message).with_hint(hint)
 }

@@ -318,16 +318,16 @@ impl Resolver<'_> {
             Some(ty) if ty.base.is_pointed_text() => {
                 match default::text(btf, value.ty, native).map_err(broken)? {
                     Text::Here => {}
-                    Text::Pointed => resolved.fetch = followed(resolved.fetch),
+                    Text::Pointed => resolved.fetch = resolved.fetch.followed(0),
                     Text::Mistaken => {
                         if !system_call::is_register(function, &argument.fetch.kind) {
                             self.warnings.push(problems::followed_number(argument.fetch.span, &written));
                         }
-                        resolved.fetch = followed(resolved.fetch);
+                        resolved.fetch = resolved.fetch.followed(0);
                     }
                     // Here the daemon decides.
                     Text::No if !native && system_call::is_register(function, &argument.fetch.kind) => {
-                        resolved.fetch = followed(resolved.fetch);
+                        resolved.fetch = resolved.fetch.followed(0);
                     }
                     Text::No => return Err(problems::no_text(btf, value.ty, &written, argument.fetch.span)),
                 }
@@ -507,12 +507,6 @@ impl Function {
         let mut numbered = self.parameters.iter().zip(1..);
         numbered.any(|(parameter, number)| parameter.words.is_some_and(|words| words.first != number))
     }
-}
-
-/// What a pointer points to.
-fn followed(fetch: Fetch) -> Fetch {
-    let span = fetch.span;
-    Fetch { kind: FetchKind::Deref { user: false, offset: 0, inner: Box::new(fetch) }, span }
 }
 
 #[cfg(test)]

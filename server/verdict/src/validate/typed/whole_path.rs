@@ -134,7 +134,7 @@ impl Parts<'_> {
 
     /// The text at which a pointer points.
     fn text(&mut self, suffix: &str, pointer: Fetch) -> String {
-        let part = self.part(suffix, pointed(pointer), BaseType::String);
+        let part = self.part(suffix, pointer.followed(0), BaseType::String);
         self.add(part)
     }
 
@@ -149,7 +149,7 @@ impl Parts<'_> {
         let mut entries = Vec::new();
         let mut dentry = first;
         for number in 0..NAMES.get(level).copied().unwrap_or_default() {
-            let name = pointed(walk.follow(&dentry, &["->d_name", ".name"])?.fetch);
+            let name = walk.follow(&dentry, &["->d_name", ".name"])?.fetch.followed(0);
             let name = self.part(&format!("{level}n{number}"), name, BaseType::String);
             let address =
                 self.part(&format!("{level}a{number}"), dentry.fetch.clone(), BaseType::Hex(Width::W64));
@@ -228,14 +228,8 @@ impl Walk<'_> {
 
     /// What lies so many bytes behind a pointer.
     fn read(&self, pointer: &Fetch, offset: i32) -> Fetch {
-        let kind = FetchKind::Deref { user: false, offset, inner: Box::new(pointer.clone()) };
-        Fetch { kind, span: self.span }
+        Fetch { span: self.span, ..pointer.clone().followed(offset) }
     }
-}
-
-fn pointed(pointer: Fetch) -> Fetch {
-    let span = pointer.span;
-    Fetch { kind: FetchKind::Deref { user: false, offset: 0, inner: Box::new(pointer) }, span }
 }
 
 /// Where the members of a `struct mount` are, in bytes (fs/mount.h). No pointer that drivers see leads to it: it is
