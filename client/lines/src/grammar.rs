@@ -6,6 +6,8 @@
 
 use std::fmt;
 
+use kprobed_lang::model::Glob;
+
 use crate::error::{LinesError, Result};
 
 /// A definition as it is written.
@@ -377,31 +379,8 @@ impl Expression {
 
 /// Whether the text of a line matches a pattern: `*` and `?` are wild, and blanks of the text do not count.
 pub(crate) fn matches(line: &str, pattern: &str) -> bool {
-    let line: Vec<char> = line.chars().filter(|c| !c.is_whitespace()).collect();
-    let pattern: Vec<char> = pattern.chars().filter(|c| !c.is_whitespace()).collect();
-    // A star takes nothing at first, and one character more each time that what follows it does not match.
-    let (mut at, mut of, mut star) = (0, 0, None);
-    while at < line.len() {
-        match pattern.get(of) {
-            Some('*') => {
-                star = Some((at, of));
-                of += 1;
-            }
-            Some(c) if *c == '?' || line.get(at) == Some(c) => {
-                at += 1;
-                of += 1;
-            }
-            _ => match star {
-                Some((from, star_of)) => {
-                    star = Some((from + 1, star_of));
-                    at = from + 1;
-                    of = star_of + 1;
-                }
-                None => return false,
-            },
-        }
-    }
-    pattern.iter().skip(of).all(|c| *c == '*')
+    let without_blanks = |text: &str| text.split_whitespace().collect::<String>();
+    Glob::new(without_blanks(pattern)).matches(&without_blanks(line))
 }
 
 #[cfg(test)]

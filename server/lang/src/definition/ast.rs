@@ -367,6 +367,14 @@ impl Fetch {
         self.levels().last().unwrap_or(self)
     }
 
+    /// The parameter that it is, if it reads no member of one.
+    pub fn parameter(&self) -> Option<&str> {
+        match &self.kind {
+            FetchKind::Btf { root: BtfRoot::Parameter(name), members } if members.is_empty() => Some(name),
+            _ => None,
+        }
+    }
+
     /// The memory so many bytes behind its value.
     #[must_use]
     pub fn followed(self, offset: i32) -> Self {
@@ -376,6 +384,12 @@ impl Fetch {
 }
 
 impl Argument {
+    /// Its name, or the one that it gets from its parameter.
+    pub fn own_name(&self) -> Option<&str> {
+        let written = self.name.as_ref().map(|name| name.text.as_str());
+        written.or_else(|| self.fetch.parameter().filter(|_| !self.is_written_out()))
+    }
+
     /// Whether it was written as `NAME=EXPRESSION`.
     pub(super) fn has_equals_sign(&self) -> bool {
         self.name

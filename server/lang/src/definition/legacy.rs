@@ -30,7 +30,7 @@
 //! parses.
 
 use super::Span;
-use super::ast::{Argument, BtfRoot, Fetch, FetchKind, Place, ProbeKind, Register};
+use super::ast::{Argument, Fetch, FetchKind, Place, ProbeKind, Register};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
@@ -139,14 +139,10 @@ pub(super) fn explain_old_words(text: &str, findings: &mut [Diagnostic]) {
 /// A parameter may really have the name `a0` or `rv`; more likely the definition is older than BTF.
 pub(super) fn read_as_parameter(argument: &Argument) -> Option<Diagnostic> {
     let fetch = argument.fetch.root();
-    match &fetch.kind {
-        FetchKind::Btf { root: BtfRoot::Parameter(name), members } if members.is_empty() => {
-            let hint = modern_spelling(name)?;
-            let message = format!("`{name}` is read as the name of a parameter of the function");
-            Some(Diagnostic::warning(Code::OldDialect, fetch.span, message).with_hint(hint))
-        }
-        _ => None,
-    }
+    let name = fetch.parameter()?;
+    let hint = modern_spelling(name)?;
+    let message = format!("`{name}` is read as the name of a parameter of the function");
+    Some(Diagnostic::warning(Code::OldDialect, fetch.span, message).with_hint(hint))
 }
 
 /// A line with words of 2009 as a line of today.

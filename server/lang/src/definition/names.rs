@@ -4,7 +4,7 @@
 //! Owns these rules. Never knows which names are in use.
 
 use super::Span;
-use super::ast::{Argument, BtfRoot, FetchKind, Name, Place, ProbeDefinition, ProbeKind};
+use super::ast::{Argument, FetchKind, Name, Place, ProbeDefinition, ProbeKind};
 use super::features::Features;
 use super::guard;
 use super::number;
@@ -49,10 +49,7 @@ pub(super) fn kernel_argument_name(argument: &Argument, index: usize, becomes_na
         FetchKind::AllArguments => None,
         _ if argument.is_written_out() => Some(positional(index)),
         FetchKind::Argument(_) if becomes_name => None,
-        FetchKind::Btf { root: BtfRoot::Parameter(name), members } if members.is_empty() => {
-            Some(name.clone())
-        }
-        _ => Some(positional(index)),
+        _ => Some(argument.fetch.parameter().map_or_else(|| positional(index), str::to_owned)),
     }
 }
 
@@ -85,13 +82,8 @@ pub fn name_members(args: &mut [Argument]) {
 
 /// The name that an argument has, or would have if it was alone.
 fn wanted_name(argument: &Argument) -> Option<&str> {
-    match (&argument.name, &argument.fetch.kind) {
-        (Some(name), _) => Some(&name.text),
-        (None, FetchKind::Btf { root: BtfRoot::Parameter(name), members }) if members.is_empty() => {
-            Some(name)
-        }
-        _ => member_name(argument),
-    }
+    let written = argument.name.as_ref().map(|name| name.text.as_str());
+    written.or_else(|| argument.fetch.parameter()).or_else(|| member_name(argument))
 }
 
 fn member_name(argument: &Argument) -> Option<&str> {
@@ -160,18 +152,8 @@ impl ProbeDefinition {
             return self;
         }
         name_members(&mut self.args);
-        let mut taken: Vec<String> = self
-            .args
-            .iter()
-            .filter_map(|argument| match (&argument.name, &argument.fetch.kind) {
-                (Some(name), _) => Some(name.text.clone()),
-                (None, _) if argument.is_written_out() => None,
-                (None, FetchKind::Btf { root: BtfRoot::Parameter(name), members }) if members.is_empty() => {
-                    Some(name.clone())
-                }
-                _ => None,
-            })
-            .collect();
+        let mut taken: Vec<String> =
+            self.args.iter().filter_map(Argument::own_name).map(str::to_owned).collect();
         for (index, argument) in self.args.iter_mut().enumerate() {
             if argument.name.is_some() {
                 continue;
@@ -180,16 +162,12 @@ impl ProbeDefinition {
                 FetchKind::AllArguments => continue,
                 FetchKind::Argument(_) if argument.ty.is_some_and(|ty| ty.base.is_pointed_text()) => continue,
                 _ if argument.is_written_out() => free_positional(index, &mut taken),
-                // The kernel limits the length of written names, and not of those that it chooses.
-                FetchKind::Btf { root: BtfRoot::Parameter(name), members }
-                    if members.is_empty() && name.len() > ARGUMENT_NAME_MAX_BYTES =>
-                {
-                    continue;
-                }
-                FetchKind::Btf { root: BtfRoot::Parameter(name), members } if members.is_empty() => {
-                    name.clone()
-                }
-                _ => free_positional(index, &mut taken),
+                _ => match argument.fetch.parameter() {
+                    // The kernel limits the length of written names, and not of those that it chooses.
+                    Some(name) if name.len() > ARGUMENT_NAME_MAX_BYTES => continue,
+                    Some(name) => name.to_owned(),
+                    None => free_positional(index, &mut taken),
+                },
             };
             argument.name = Some(Name { text, span: Span::point(argument.span.start) });
         }

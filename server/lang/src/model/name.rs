@@ -125,7 +125,11 @@ impl Glob {
                     retry = Some((p + 1, t));
                     p += 1;
                 }
-                Some(b'?') => (p, t) = (p + 1, t + 1),
+                Some(b'?') => {
+                    let is_rest = |byte: &&u8| **byte & 0xc0 == 0x80;
+                    let rest = text.iter().skip(t + 1).take_while(is_rest).count();
+                    (p, t) = (p + 1, t + 1 + rest);
+                }
                 Some(c) if Some(c) == text.get(t) => (p, t) = (p + 1, t + 1),
                 _ => match retry {
                     Some((after_star, swallowed)) => {
@@ -170,6 +174,9 @@ mod tests {
             ("kprobes/*", "kprobesx/a", false),
             ("a?c", "abc", true),
             ("a?c", "ac", false),
+            ("a?c", "aéc", true),
+            ("*?c", "aéc", true),
+            ("a??c", "aéc", false),
             ("*ab*ab", "abab", true),
             ("*ab*ab", "ab", false),
             ("a*b*c", "aXbYbZc", true),

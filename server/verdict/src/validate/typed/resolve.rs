@@ -155,7 +155,7 @@ pub fn resolve_names(
     for (index, argument) in &args {
         // Before it parses the expression, the kernel checks whether the name is free: an expansion
         // of `$arg*` may have it.
-        if let Some(name) = own_name(argument) {
+        if let Some(name) = argument.own_name() {
             if taken.contains(&name) {
                 let message = format!("there is another argument `{name}`");
                 let step = if native {
@@ -214,18 +214,6 @@ pub fn resolve_names(
     definition.warnings.extend(warnings);
     definition.warnings.sort_by_key(|warning| warning.span);
     ResolvedNames { resolution: Resolution { definition, notes }, findings, origins }
-}
-
-/// The name of an argument, or the one that it gets from its parameter.
-fn own_name(argument: &Argument) -> Option<&str> {
-    match (&argument.name, &argument.fetch.kind) {
-        (Some(name), _) => Some(&name.text),
-        (None, _) if argument.is_written_out() => None,
-        (None, FetchKind::Btf { root: BtfRoot::Parameter(name), members }) if members.is_empty() => {
-            Some(name)
-        }
-        _ => None,
-    }
 }
 
 /// Whether an argument needs BTF.
@@ -296,10 +284,8 @@ impl Resolver<'_> {
         let written = argument.fetch.to_string();
         let Resolved { fetch, value, words } = resolved;
         let mut resolved = Argument { fetch, ..argument.clone() };
-        if let FetchKind::Btf { root: BtfRoot::Parameter(name), members } = &argument.fetch.kind
-            && argument.name.is_none()
-            && members.is_empty()
-            && !argument.is_written_out()
+        if argument.name.is_none()
+            && let Some(name) = argument.own_name()
         {
             let text: String = name.chars().take(ARGUMENT_NAME_MAX_BYTES).collect();
             resolved.name = Some(Name { text, span: Span::point(argument.span.start) });
@@ -399,7 +385,7 @@ impl Resolver<'_> {
             let hint = "name a parameter, or a member of one, that is a `struct file *`";
             return Err(Diagnostic::error(Code::BadType, fetch.span, message).with_hint(hint).at(misfit));
         };
-        let name = match (own_name(argument), &fetch.kind) {
+        let name = match (argument.own_name(), &fetch.kind) {
             (Some(name), _) => name.to_owned(),
             (None, FetchKind::Btf { members, .. }) => {
                 members.last().map_or_else(String::new, |member| member.name.clone())
