@@ -6,6 +6,7 @@
 
 pub mod insn;
 pub mod kernel;
+mod little_endian;
 pub mod ring;
 #[doc(hidden)]
 #[path = "../../fixtures/samples/kernel.rs"]

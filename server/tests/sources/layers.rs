@@ -15,7 +15,10 @@ struct Crate {
 
 const CRATES: &[Crate] = &[
     Crate { sources: "lang/src", layers: &[&["model"], &["definition"]] },
-    Crate { sources: "host/src", layers: &[&["insn", "ring"], &["kernel"], &["tracefs"]] },
+    Crate {
+        sources: "host/src",
+        layers: &[&["little_endian"], &["insn", "ring"], &["kernel"], &["tracefs"]],
+    },
     Crate {
         sources: "rights/src",
         layers: &[

@@ -8,6 +8,7 @@ use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 
 use super::read_text;
+use crate::little_endian::u32_at;
 
 /// Type of the note that holds a build id (`NT_GNU_BUILD_ID`), among those of the owner `GNU`.
 const BUILD_ID: u32 = 3;
@@ -67,11 +68,7 @@ impl BuildIds {
 fn build_id(notes: &[u8]) -> Option<String> {
     let mut rest = notes;
     loop {
-        let number = |at: usize| {
-            let bytes = rest.get(at..at.checked_add(4)?)?;
-            Some(u32::from_le_bytes(*bytes.first_chunk()?))
-        };
-        let (name_bytes, content_bytes, kind) = (number(0)?, number(4)?, number(8)?);
+        let (name_bytes, content_bytes, kind) = (u32_at(rest, 0)?, u32_at(rest, 4)?, u32_at(rest, 8)?);
         let name_end = 12_usize.checked_add(usize::try_from(name_bytes).ok()?)?;
         let content = name_end.checked_next_multiple_of(4)?;
         let content_end = content.checked_add(usize::try_from(content_bytes).ok()?)?;

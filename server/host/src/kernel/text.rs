@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use crate::little_endian::{u16_at, u32_at, u64_at};
+
 /// Why kernel memory could not be read.
 #[derive(Debug, Error)]
 pub enum TextError {
@@ -214,17 +216,8 @@ fn parse_header(header: &[u8; ELF_HEADER_BYTES]) -> Option<(u64, u16)> {
 }
 
 fn parse_segment(header: &[u8], size_at: usize) -> Option<Segment> {
-    let kind = u32::from_le_bytes(header.get(..4)?.try_into().ok()?);
-    (kind == PT_LOAD).then_some(())?;
+    (u32_at(header, 0)? == PT_LOAD).then_some(())?;
     Some(Segment { address: u64_at(header, 16)?, offset: u64_at(header, 8)?, size: u64_at(header, size_at)? })
-}
-
-fn u16_at(bytes: &[u8], offset: usize) -> Option<u16> {
-    Some(u16::from_le_bytes(bytes.get(offset..offset + 2)?.try_into().ok()?))
-}
-
-fn u64_at(bytes: &[u8], offset: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(bytes.get(offset..offset + 8)?.try_into().ok()?))
 }
 
 #[cfg(test)]

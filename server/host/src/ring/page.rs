@@ -5,6 +5,7 @@
 
 use super::layout::PageLayout;
 use super::record::Records;
+use crate::little_endian::u64_at;
 
 /// Bits of the commit word that count bytes (kernel/trace/ring_buffer.c:RB_WRITE_MASK). The two
 /// flags above them are added as signed 32-bit constants to a 64-bit counter, so that all bits
@@ -125,8 +126,8 @@ impl<'a> Page<'a> {
     /// after the committed data are ignored, except for the count of lost events.
     pub fn parse(bytes: &'a [u8], layout: &PageLayout) -> Result<Self, PageError> {
         let truncated = PageError::HeaderTruncated { bytes: bytes.len() };
-        let timestamp_ns = word(bytes, layout.timestamp_at).ok_or(truncated)?;
-        let commit = word(bytes, layout.commit_at).ok_or(truncated)?;
+        let timestamp_ns = u64_at(bytes, layout.timestamp_at).ok_or(truncated)?;
+        let commit = u64_at(bytes, layout.commit_at).ok_or(truncated)?;
         let area = bytes.get(layout.data_at..).ok_or(truncated)?;
         let area = area.get(..layout.data_capacity_bytes()).unwrap_or(area);
 
@@ -138,7 +139,7 @@ impl<'a> Page<'a> {
             (false, _) => Lost::None,
             (true, false) => Lost::Unknown,
             (true, true) => {
-                Lost::Count(word(area, committed).ok_or(PageError::LostCountTruncated { at: committed })?)
+                Lost::Count(u64_at(area, committed).ok_or(PageError::LostCountTruncated { at: committed })?)
             }
         };
         Ok(Self { timestamp_ns, lost, data })
@@ -167,8 +168,4 @@ impl<'a> Page<'a> {
     pub const fn records(&self) -> Records<'a> {
         Records::new(self.timestamp_ns, self.data)
     }
-}
-
-fn word(bytes: &[u8], at: usize) -> Option<u64> {
-    bytes.get(at..)?.first_chunk().map(|word| u64::from_le_bytes(*word))
 }

@@ -6,6 +6,7 @@
 use std::collections::BTreeMap;
 
 use super::super::{KernelText, SymbolTable};
+use crate::little_endian::u64_at;
 
 /// Heads of the table's chains (kernel/kprobes.c, `KPROBE_TABLE_SIZE`; the same in all versions).
 const CHAINS: usize = 64;
@@ -61,8 +62,7 @@ fn opcode(record: &[u8], text: &KernelText) -> Option<u8> {
 
 /// The pointer at an offset, unless it is null.
 fn pointer(bytes: &[u8], at: usize) -> Option<u64> {
-    let bytes = bytes.get(at..at.checked_add(8)?)?.try_into().ok()?;
-    Some(u64::from_le_bytes(bytes)).filter(|pointer| *pointer != 0)
+    u64_at(bytes, at).filter(|pointer| *pointer != 0)
 }
 
 #[cfg(test)]

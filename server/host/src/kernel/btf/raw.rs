@@ -6,6 +6,7 @@
 use std::ops::Range;
 
 use super::{BtfError, TypeId};
+use crate::little_endian::{u16_at, u32_at};
 
 const MAGIC: u16 = 0xeb9f;
 const VERSION: u8 = 1;
@@ -16,11 +17,6 @@ const HEADER_BYTES: usize = 24;
 
 /// Bytes that every type begins with: name, kind and count, size or type.
 pub(super) const TYPE_BYTES: usize = 12;
-
-/// The number at `offset`.
-pub(super) fn u32_at(bytes: &[u8], offset: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(bytes.get(offset..offset.checked_add(4)?)?.try_into().ok()?))
-}
 
 /// The sections of a file.
 #[derive(Debug, Default)]
@@ -33,7 +29,7 @@ impl Sections {
     /// Reads the header. The byte order is that of x86-64.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, BtfError> {
         let header = bytes.get(..HEADER_BYTES).ok_or(BtfError::NoHeader { bytes: bytes.len() })?;
-        let found = header.first_chunk().map_or(0, |magic| u16::from_le_bytes(*magic));
+        let found = u16_at(header, 0).unwrap_or_default();
         if found != MAGIC {
             return Err(BtfError::BadMagic { found });
         }

@@ -2,8 +2,9 @@
 //!
 //! Owns the meaning of the bytes of each kind. Names and references are looked up at each use.
 
-use super::raw::{Head, TYPE_BYTES, kind, u32_at};
+use super::raw::{Head, TYPE_BYTES, kind};
 use super::{Btf, BtfError};
+use crate::little_endian::u32_at;
 
 /// The number of a type. 0 is `void`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

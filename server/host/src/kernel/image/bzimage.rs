@@ -2,6 +2,7 @@
 
 use super::ImageError;
 use super::unpack::unpacked;
+use crate::little_endian::u32_at;
 
 /// Where the number of sectors of the real-mode part stands (Documentation/arch/x86/boot.rst), and
 /// what follows it.
@@ -32,10 +33,7 @@ fn payload(image: &[u8]) -> Result<&[u8], ImageError> {
     if !at(BOOT_FLAG_AT, &[0x55, 0xaa]) || !at(MAGIC_AT, b"HdrS") {
         return Err(ImageError::NotAnImage);
     }
-    let number = |at: usize| {
-        let bytes = image.get(at..)?.first_chunk()?;
-        Some(u64::from(u32::from_le_bytes(*bytes)))
-    };
+    let number = |at| u32_at(image, at).map(u64::from);
     // 0 stands for 4, for the sake of old boot loaders.
     let sectors = match image.get(SETUP_SECTORS_AT).copied().unwrap_or_default() {
         0 => 4,

@@ -4,7 +4,8 @@
 //! or after the tokens. The right reading is the only one in which they ascend, as the kernel's own
 //! search needs, and in which the code begins where the image does.
 
-use super::{Names, Tokens, aligned, u32_at, u64_at};
+use super::{Names, Tokens, aligned};
+use crate::little_endian::{u32_at, u64_at};
 
 /// Kernel addresses have their top bits set
 /// (arch/x86/include/asm/page_64_types.h:__START_KERNEL_map).

@@ -34,14 +34,6 @@ fn aligned(offset: usize, alignment: usize) -> usize {
     offset.next_multiple_of(alignment)
 }
 
-fn u32_at(memory: &[u8], offset: usize) -> Option<u32> {
-    Some(u32::from_le_bytes(*memory.get(offset..)?.first_chunk()?))
-}
-
-fn u64_at(memory: &[u8], offset: usize) -> Option<u64> {
-    Some(u64::from_le_bytes(*memory.get(offset..)?.first_chunk()?))
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -5,7 +5,8 @@
 //! trying every candidate, and proven by the markers, which fit only the right beginning and
 //! number.
 
-use super::{Tokens, aligned, u32_at};
+use super::{Tokens, aligned};
+use crate::little_endian::u32_at;
 
 /// Symbols between two markers.
 const BETWEEN_MARKERS: usize = 256;
