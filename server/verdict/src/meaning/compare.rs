@@ -233,11 +233,7 @@ impl Pair<'_> {
 
     fn of_reads(&self, read: &Read, other: &Read) -> Option<Difference> {
         match (read, other) {
-            (Read::Unknown { why }, _) | (_, Read::Unknown { why }) => match read {
-                // It was known before: the memory contains something else now.
-                Read::Members { .. } | Read::Elements { .. } => Some(self.layout(read, other)),
-                Read::Unknown { .. } => Some(self.unknown(why)),
-            },
+            (Read::Unknown { why }, _) => Some(self.unknown(why)),
             (
                 Read::Members { structure, slots, .. },
                 Read::Members { structure: there, slots: others, .. },
@@ -256,6 +252,7 @@ impl Pair<'_> {
                 (!is_same).then(|| self.layout(read, other))
             }
             (Read::Elements { ty, .. }, Read::Elements { ty: other_ty, .. }) if ty == other_ty => None,
+            // Also if it was known before: the memory contains something else now.
             _ => Some(self.layout(read, other)),
         }
     }
