@@ -23,7 +23,8 @@ pub(super) fn check_definition(definition: &ProbeDefinition, facts: &KernelFacts
         if let Some(problem) = argument.fetch.symbol_problem() {
             return Err(Diagnostic { span, ..problem }.at(Step::REGISTRATION));
         }
-        let Some(absent) = absent_symbol(&argument.fetch, facts) else { return Ok(()) };
+        let absent = symbol_of(&argument.fetch).filter(|(symbol, _)| found(symbol, facts).is_none());
+        let Some((absent, _)) = absent else { return Ok(()) };
         let message = format!("the kernel has no symbol `{absent}` to read from");
         Err(refusal(Code::UnknownMemorySymbol, message, span).with_errno(Errno::ENOENT as i32))
     })
@@ -32,19 +33,19 @@ pub(super) fn check_definition(definition: &ProbeDefinition, facts: &KernelFacts
 /// The objection to an argument that reads where a read harms the kernel, at a distance from a symbol.
 pub(super) fn harm(definition: &ProbeDefinition, facts: &KernelFacts) -> Option<Diagnostic> {
     definition.args.iter().find_map(|argument| {
-        let harm = dangerous::harm_of_read(address(&argument.fetch, facts)?)?;
+        let (symbol, offset) = symbol_of(&argument.fetch)?;
+        let address = found(symbol, facts)?.address.wrapping_add_signed(offset);
+        let harm = dangerous::harm_of_read(address)?;
         let message = format!("kprobed refuses this, because a kernel without the fix {harm}");
         let refusal = refusal(Code::DangerousMemory, message, argument.fetch.span);
         Some(refusal.with_hint(Code::DangerousMemory.hint()))
     })
 }
 
-/// The address that an expression reads at a distance from a symbol.
-fn address(fetch: &Fetch, facts: &KernelFacts) -> Option<u64> {
+/// The symbol from which an expression reads, and the distance from it.
+fn symbol_of(fetch: &Fetch) -> Option<(&str, i64)> {
     match &fetch.root().kind {
-        FetchKind::Memory(MemoryAddress::Symbol { symbol, offset }) => {
-            Some(found(symbol, facts)?.address.wrapping_add_signed(*offset))
-        }
+        FetchKind::Memory(MemoryAddress::Symbol { symbol, offset }) => Some((symbol.as_str(), *offset)),
         _ => None,
     }
 }
@@ -68,15 +69,6 @@ pub(super) fn never_found(definition: &ProbeDefinition) -> Option<Diagnostic> {
 pub(super) fn never_armed(reason: Diagnostic) -> Diagnostic {
     let message = format!("{}: the kernel would accept this and never arm it", reason.message);
     Diagnostic { hint: reason.hint, ..refusal(Code::NeverArmed, message, reason.span) }
-}
-
-fn absent_symbol<'a>(fetch: &'a Fetch, facts: &KernelFacts) -> Option<&'a str> {
-    match &fetch.root().kind {
-        FetchKind::Memory(MemoryAddress::Symbol { symbol, .. }) => {
-            found(symbol, facts).is_none().then_some(symbol)
-        }
-        _ => None,
-    }
 }
 
 /// The symbol of a name, which may have that of a module before it.
