@@ -12,7 +12,7 @@ use nix::errno::Errno;
 
 use crate::checker::{Against, CheckError, CheckOutcome, Checker, KernelLine, MeaningChange, Taken};
 use crate::meaning::{Build, Difference};
-use crate::validate::{Arming, Nearest, ShownInstruction, kernel_code};
+use crate::validate::{Arming, Nearest, kernel_code};
 
 /// How much an answer contains.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -69,7 +69,7 @@ pub fn judged(
     response.diagnostics.extend(unread.iter().map(diagnostic));
     response.location = report.told_location();
     response.arming = way.map_or(v1::Arming::Unspecified, arming).into();
-    response.listing = listing.into_iter().map(instruction).collect();
+    response.listing = listing;
     response.nearest_before = nearest.before;
     response.nearest_after = nearest.after;
     response
@@ -126,16 +126,6 @@ pub fn refused(errno: Errno, rule: &str, by: RefusedBy) -> v1::CheckProbeRespons
         rule: rule.to_owned(),
         by: refused_by(by).into(),
         ..Default::default()
-    }
-}
-
-fn instruction(shown: ShownInstruction) -> v1::Instruction {
-    v1::Instruction {
-        offset: shown.instruction.offset,
-        code: shown.instruction.bytes,
-        text: shown.instruction.text,
-        probeable: shown.refusal.is_none(),
-        refusal: shown.refusal.unwrap_or_default(),
     }
 }
 

@@ -29,7 +29,7 @@ pub use disassembly::{JudgedInstruction, disassembly};
 pub use places::{Nearest, nearest};
 pub use report::{Arming, Report, kernel_code};
 pub use spelling::suggestion;
-pub use surroundings::{ShownInstruction, Surroundings, surroundings};
+pub use surroundings::{Surroundings, surroundings};
 
 use case::Case;
 use kprobed_host::kernel::KernelFacts;
@@ -79,7 +79,8 @@ impl<'a> Looked<'a> {
 /// Judges a definition whose text is valid.
 pub fn check(definition: &ProbeDefinition, facts: &KernelFacts) -> Report {
     if definition.is_of_host_event() {
-        return Report::of_event();
+        // Its place is not the daemon's to judge.
+        return Report::default();
     }
     let looked = match Looked::up(definition, facts) {
         Ok(looked) => looked,

@@ -23,7 +23,7 @@ pub enum Arming {
 }
 
 /// Outcome of a check.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Report {
     /// The kernel's refusal; absent if the kernel would accept the probe.
     pub refusal: Option<Diagnostic>,
@@ -50,28 +50,23 @@ pub struct Report {
 
 impl Report {
     pub(super) fn accepted(case: &Case<'_>, objection: Option<Diagnostic>) -> Self {
-        Self { objection, arming: Some(case.arming(case.offset)), ..Self::about(Some(case)) }
+        Self { objection, arming: Some(case.arming(case.offset)), ..Self::about(case) }
     }
 
     pub(super) fn refused_at(refusal: Diagnostic, case: &Case<'_>) -> Self {
-        Self { refusal: Some(refusal), ..Self::about(Some(case)) }
+        Self { refusal: Some(refusal), ..Self::about(case) }
     }
 
     pub(super) fn refused(refusal: Diagnostic) -> Self {
-        Self { refusal: Some(refusal), ..Self::about(None) }
+        Self { refusal: Some(refusal), ..Self::default() }
     }
 
     pub(super) fn never_armed(objection: Diagnostic) -> Self {
-        Self { objection: Some(objection), ..Self::about(None) }
-    }
-
-    /// Of an event of the host: its place is not the daemon's to judge.
-    pub(super) fn of_event() -> Self {
-        Self::about(None)
+        Self { objection: Some(objection), ..Self::default() }
     }
 
     pub(super) fn waiting(module: &str, objection: Option<Diagnostic>) -> Self {
-        Self { absent_module: Some(module.to_owned()), objection, ..Self::about(None) }
+        Self { absent_module: Some(module.to_owned()), objection, ..Self::default() }
     }
 
     /// The location, for people: as a name of one function only.
@@ -82,17 +77,14 @@ impl Report {
         }
     }
 
-    fn about(case: Option<&Case<'_>>) -> Self {
+    fn about(case: &Case<'_>) -> Self {
         Self {
-            refusal: None,
-            objection: None,
-            location: case.map(Case::location).unwrap_or_default(),
-            among: case.and_then(Case::among),
-            is_entry: case.is_some_and(|case| case.is_entry(case.offset)),
-            code_range: case.map(Case::range),
-            offset: case.map_or(0, |case| case.offset),
-            arming: None,
-            absent_module: None,
+            location: case.location(),
+            among: case.among(),
+            is_entry: case.is_entry(case.offset),
+            code_range: Some(case.range()),
+            offset: case.offset,
+            ..Self::default()
         }
     }
 }

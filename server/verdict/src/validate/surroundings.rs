@@ -8,21 +8,13 @@ use super::report::Report;
 use kprobed_host::insn;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_lang::definition::{Code, Diagnostic, ProbeDefinition};
-
-/// One instruction of a listing.
-#[derive(Clone, Debug)]
-pub struct ShownInstruction {
-    /// The instruction.
-    pub instruction: insn::Instruction,
-    /// Why no probe can be placed here; absent if one can.
-    pub refusal: Option<String>,
-}
+use kprobed_proto::v1;
 
 /// The surroundings of a place.
 #[derive(Clone, Debug, Default)]
 pub struct Surroundings {
     /// Instructions around the place.
-    pub listing: Vec<ShownInstruction>,
+    pub listing: Vec<v1::Instruction>,
     /// The nearest places that work.
     pub nearest: Nearest,
 }
@@ -50,7 +42,9 @@ pub fn surroundings(definition: &ProbeDefinition, report: &Report, facts: &Kerne
                 _ => refusal.message,
             };
             let refusal = places.judge(instruction.offset).err().map(reason);
-            ShownInstruction { instruction, refusal }
+            let insn::Instruction { offset, bytes: code, text } = instruction;
+            let probeable = refusal.is_none();
+            v1::Instruction { offset, code, text, probeable, refusal: refusal.unwrap_or_default() }
         })
         .collect();
     Surroundings { listing, nearest }

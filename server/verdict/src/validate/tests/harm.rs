@@ -170,8 +170,8 @@ fn objections(facts: &KernelFacts) -> BTreeMap<u32, Code> {
         let offered = [around.before, around.after];
         assert!(!by_check.keys().any(|refused| offered.contains(&Some(*refused))), "{offset}: {around:?}");
         for shown in surroundings(&probe(offset), &report, facts).listing {
-            let is_refused = by_check.contains_key(&shown.instruction.offset);
-            assert!(!is_refused || shown.refusal.is_some(), "{offset}: {shown:?}");
+            let is_refused = by_check.contains_key(&shown.offset);
+            assert!(!is_refused || !shown.probeable, "{offset}: {shown:?}");
         }
     }
     by_check
