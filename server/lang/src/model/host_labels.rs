@@ -27,31 +27,11 @@ pub struct HostLabelError {
     /// The line, from 1 on.
     pub line: usize,
     /// The problem.
-    pub problem: HostLabelProblem,
+    pub problem: String,
 }
 
-/// Kinds of problems of a line.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum HostLabelProblem {
-    /// Not `KEY="VALUE"`.
-    #[error("it must be `KEY=\"VALUE\"`")]
-    Form,
-    /// The key.
-    #[error("a key has 1 to {MAX_KEY} letters, digits, `.`, `_`, `/` and `-`")]
-    Key,
-    /// Two lines have this key.
-    #[error("`{0}` is in an earlier line too")]
-    Twice(String),
-    /// An unknown escape.
-    #[error("`\\{0}` is none of the escapes `\\\"`, `\\\\`, `\\n`, `\\t`, `\\xNN`, `\\uNNNN` and their like")]
-    Escape(String),
-    /// The value is too long.
-    #[error("a value has at most {MAX_VALUE} bytes")]
-    Long,
-    /// Too many lines.
-    #[error("a host has at most {MAX_HOST_LABELS} labels")]
-    TooMany,
-}
+/// What a line must be.
+const FORM: &str = "it must be `KEY=\"VALUE\"`";
 
 impl HostLabels {
     /// Parses the text of a file.
@@ -61,13 +41,13 @@ impl HostLabels {
     pub fn parse(text: &str) -> Result<Self, HostLabelError> {
         let mut labels = BTreeMap::new();
         for (line, text) in (1..).zip(text.lines()).filter(|(_, text)| !text.trim().is_empty()) {
-            let wrong = |problem| HostLabelError { line, problem };
+            let wrong = |problem: String| HostLabelError { line, problem };
             let (key, value) = label(text.trim()).map_err(wrong)?;
             if labels.len() == MAX_HOST_LABELS {
-                return Err(wrong(HostLabelProblem::TooMany));
+                return Err(wrong(format!("a host has at most {MAX_HOST_LABELS} labels")));
             }
             if labels.insert(key.to_owned(), value).is_some() {
-                return Err(wrong(HostLabelProblem::Twice(key.to_owned())));
+                return Err(wrong(format!("`{key}` is in an earlier line too")));
             }
         }
         Ok(Self(labels))
@@ -89,26 +69,29 @@ impl HostLabels {
     }
 }
 
-fn label(line: &str) -> Result<(&str, String), HostLabelProblem> {
-    let (key, quoted) = line.split_once('=').ok_or(HostLabelProblem::Form)?;
+fn label(line: &str) -> Result<(&str, String), String> {
+    let (key, quoted) = line.split_once('=').ok_or(FORM)?;
     let is_plain = |byte: u8| byte.is_ascii_alphanumeric() || b"._/-".contains(&byte);
     if key.is_empty() || key.len() > MAX_KEY || !key.bytes().all(is_plain) {
-        return Err(HostLabelProblem::Key);
+        return Err(format!("a key has 1 to {MAX_KEY} letters, digits, `.`, `_`, `/` and `-`"));
     }
     let inner = quoted.strip_prefix('"').and_then(|rest| rest.strip_suffix('"'));
-    let value = unescape(inner.ok_or(HostLabelProblem::Form)?)?;
-    if value.len() > MAX_VALUE { Err(HostLabelProblem::Long) } else { Ok((key, value)) }
+    let value = unescape(inner.ok_or(FORM)?)?;
+    if value.len() > MAX_VALUE {
+        return Err(format!("a value has at most {MAX_VALUE} bytes"));
+    }
+    Ok((key, value))
 }
 
 /// The text between the quotes, as Go writes it (`%q`).
-fn unescape(text: &str) -> Result<String, HostLabelProblem> {
+fn unescape(text: &str) -> Result<String, String> {
     let mut value = String::with_capacity(text.len());
     let mut rest = text.chars();
     while let Some(character) = rest.next() {
         match character {
             '\\' => value.push(escape(&mut rest)?),
             // The closing quote is after the text, and not here.
-            '"' => return Err(HostLabelProblem::Form),
+            '"' => return Err(FORM.to_owned()),
             other => value.push(other),
         }
     }
@@ -116,8 +99,13 @@ fn unescape(text: &str) -> Result<String, HostLabelProblem> {
 }
 
 /// The character for the escape after a backslash.
-fn escape(rest: &mut std::str::Chars<'_>) -> Result<char, HostLabelProblem> {
-    let Some(kind) = rest.next() else { return Err(HostLabelProblem::Form) };
+fn escape(rest: &mut std::str::Chars<'_>) -> Result<char, String> {
+    let unknown = |escape: String| {
+        format!(
+            "`\\{escape}` is none of the escapes `\\\"`, `\\\\`, `\\n`, `\\t`, `\\xNN`, `\\uNNNN` and their like"
+        )
+    };
+    let kind = rest.next().ok_or(FORM)?;
     let digits = match kind {
         'a' => return Ok('\u{7}'),
         'b' => return Ok('\u{8}'),
@@ -130,14 +118,14 @@ fn escape(rest: &mut std::str::Chars<'_>) -> Result<char, HostLabelProblem> {
         'x' => 2,
         'u' => 4,
         'U' => 8,
-        _ => return Err(HostLabelProblem::Escape(kind.to_string())),
+        _ => return Err(unknown(kind.to_string())),
     };
     let code: String = rest.by_ref().take(digits).collect();
     let is_hex = code.len() == digits && code.bytes().all(|digit| digit.is_ascii_hexdigit());
     let number = u32::from_str_radix(&code, 16).ok().filter(|_| is_hex);
     // `\x80` and above are single bytes, which are not text.
     let found = number.filter(|number| kind != 'x' || *number < 0x80).and_then(char::from_u32);
-    found.ok_or_else(|| HostLabelProblem::Escape(format!("{kind}{code}")))
+    found.ok_or_else(|| unknown(format!("{kind}{code}")))
 }
 
 #[cfg(test)]

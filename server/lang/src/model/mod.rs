@@ -11,7 +11,7 @@ mod profile;
 mod state;
 mod uid;
 
-pub use host_labels::{HostLabelError, HostLabelProblem, HostLabels, MAX_HOST_LABELS};
+pub use host_labels::{HostLabelError, HostLabels, MAX_HOST_LABELS};
 pub use label::{LabelChange, LabelError, LabelProblem, LabelSelector, Labels, MAX_LABELS, Part};
 pub use metadata::{
     KernelChange, Lease, LeaseTerm, Metadata, MetadataChange, MetadataError, Moment, nanoseconds,
