@@ -19,38 +19,8 @@ pub struct PageLayout {
 
 /// Why a text is not the `events/header_page` of a 64-bit kernel.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum LayoutError {
-    /// A field is not described.
-    #[error("header_page does not describe `{field}`")]
-    Missing {
-        /// The field.
-        field: &'static str,
-    },
-    /// An offset or size is not a number.
-    #[error("header_page has no usable {key} for `{field}`")]
-    Number {
-        /// The field.
-        field: &'static str,
-        /// `offset` or `size`.
-        key: &'static str,
-    },
-    /// A header word is not 64 bits wide.
-    #[error("`{field}` of header_page has {bytes} bytes, not 8")]
-    Width {
-        /// The field.
-        field: &'static str,
-        /// Its size in bytes.
-        bytes: usize,
-    },
-    /// The data area is empty, or larger than a commit word can say.
-    #[error("a sub-buffer with {bytes} bytes of data at offset {offset} is not possible")]
-    Data {
-        /// Where the data area begins, in bytes.
-        offset: usize,
-        /// Its size in bytes.
-        bytes: usize,
-    },
-}
+#[error("{0}")]
+pub struct LayoutError(String);
 
 impl PageLayout {
     /// Reads `events/header_page` (kernel/trace/ring_buffer.c:ring_buffer_print_page_header). Its
@@ -60,11 +30,15 @@ impl PageLayout {
         let (timestamp_at, _) = word(header_page, "timestamp")?;
         let (commit_at, _) = word(header_page, "commit")?;
         let (data_at, data_bytes) = field(header_page, "data")?;
-        let impossible = LayoutError::Data { offset: data_at, bytes: data_bytes };
+        let impossible = || {
+            let message =
+                format!("a sub-buffer with {data_bytes} bytes of data at offset {data_at} is not possible");
+            LayoutError(message)
+        };
         if data_bytes == 0 || u64::try_from(data_bytes).map_or(true, |bytes| bytes > COMMIT_MASK) {
-            return Err(impossible);
+            return Err(impossible());
         }
-        let sub_buffer_bytes = data_at.checked_add(data_bytes).ok_or(impossible)?;
+        let sub_buffer_bytes = data_at.checked_add(data_bytes).ok_or_else(impossible)?;
         Ok(Self { timestamp_at, commit_at, data_at, data_bytes, sub_buffer_bytes })
     }
 
@@ -80,27 +54,27 @@ impl PageLayout {
     }
 }
 
-fn word(text: &str, name: &'static str) -> Result<(usize, usize), LayoutError> {
+fn word(text: &str, name: &str) -> Result<(usize, usize), LayoutError> {
     match field(text, name)? {
         (offset, 8) => Ok((offset, 8)),
-        (_, bytes) => Err(LayoutError::Width { field: name, bytes }),
+        (_, bytes) => Err(LayoutError(format!("`{name}` of header_page has {bytes} bytes, not 8"))),
     }
 }
 
 /// Offset and size of the field `name`. Lines are `field: TYPE
 /// NAME;\toffset:N;\tsize:N;\tsigned:N;`.
-fn field(text: &str, name: &'static str) -> Result<(usize, usize), LayoutError> {
+fn field(text: &str, name: &str) -> Result<(usize, usize), LayoutError> {
     let rest = text
         .lines()
         .filter_map(|line| line.trim().strip_prefix("field:")?.split_once(';'))
         .find_map(|(declaration, rest)| {
             (declaration.split_ascii_whitespace().last()? == name).then_some(rest)
         })
-        .ok_or(LayoutError::Missing { field: name })?;
-    let number = |key: &'static str| {
+        .ok_or_else(|| LayoutError(format!("header_page does not describe `{name}`")))?;
+    let number = |key: &str| {
         rest.split(';')
             .find_map(|part| part.trim().strip_prefix(key)?.strip_prefix(':')?.parse().ok())
-            .ok_or(LayoutError::Number { field: name, key })
+            .ok_or_else(|| LayoutError(format!("header_page has no usable {key} for `{name}`")))
     };
     Ok((number("offset")?, number("size")?))
 }

@@ -60,15 +60,11 @@ pub enum PageError {
         /// Offset at which the count would be.
         at: usize,
     },
-    /// Fewer than four bytes are left for a record.
-    #[error("record header at {at} is cut short")]
-    RecordHeaderTruncated {
-        /// Where the record begins.
-        at: usize,
-    },
-    /// The word with the length of a long record is missing.
-    #[error("length word of the record at {at} is cut short")]
-    LengthTruncated {
+    /// A header, a word of a record, or a record of time that the data ends in.
+    #[error("{part} at {at} is cut short")]
+    CutShort {
+        /// What it is.
+        part: &'static str,
         /// Where the record begins.
         at: usize,
     },
@@ -81,43 +77,17 @@ pub enum PageError {
         /// The length word.
         length: u32,
     },
-    /// A record reaches beyond the committed data.
-    #[error("record at {at} has {needed} bytes, where {available} are left")]
-    DataTruncated {
-        /// Where the record begins.
+    /// A record, or a discarded event, that reaches beyond the committed data.
+    #[error("{part} at {at} has {needed} bytes, where {available} are left")]
+    BeyondData {
+        /// What it is.
+        part: &'static str,
+        /// Where it begins.
         at: usize,
         /// Its size in bytes, with its header.
         needed: usize,
         /// Bytes from there to the end of the data.
         available: usize,
-    },
-    /// The word with the length of a discarded event is missing.
-    #[error("length word of the padding at {at} is cut short")]
-    PaddingLengthTruncated {
-        /// Where the padding begins.
-        at: usize,
-    },
-    /// A discarded event reaches beyond the committed data.
-    #[error("padding at {at} has {needed} bytes, where {available} are left")]
-    PaddingTruncated {
-        /// Where the padding begins.
-        at: usize,
-        /// Its size in bytes, with its header.
-        needed: usize,
-        /// Bytes from there to the end of the data.
-        available: usize,
-    },
-    /// The second word of a time extend is missing.
-    #[error("time extend at {at} is cut short")]
-    TimeExtendTruncated {
-        /// Where it begins.
-        at: usize,
-    },
-    /// The second word of an absolute time stamp is missing.
-    #[error("absolute time stamp at {at} is cut short")]
-    TimeStampTruncated {
-        /// Where it begins.
-        at: usize,
     },
 }
 

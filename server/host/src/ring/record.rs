@@ -85,14 +85,14 @@ impl<'a> Records<'a> {
     fn step(&mut self) -> Result<Option<Record<'a>>, PageError> {
         let rest = self.rest;
         let Some((header, after)) = rest.split_first_chunk() else {
-            return Err(PageError::RecordHeaderTruncated { at: self.at() });
+            return Err(PageError::CutShort { part: "record header", at: self.at() });
         };
         let header = u32::from_le_bytes(*header);
         let (kind, delta) = (header & TYPE_MASK, u64::from(header >> TYPE_BITS));
         match kind {
             0 => {
                 let Some((length, after)) = after.split_first_chunk() else {
-                    return Err(PageError::LengthTruncated { at: self.at() });
+                    return Err(PageError::CutShort { part: "length word of the record", at: self.at() });
                 };
                 let payload_bytes = self.beyond_length_word(u32::from_le_bytes(*length))?;
                 self.data(delta, after, payload_bytes).map(Some)
@@ -100,7 +100,7 @@ impl<'a> Records<'a> {
             TYPE_PADDING => self.padding(delta, after).map(|()| None),
             TYPE_TIME_EXTEND => {
                 let Some((high, after)) = after.split_first_chunk() else {
-                    return Err(PageError::TimeExtendTruncated { at: self.at() });
+                    return Err(PageError::CutShort { part: "time extend", at: self.at() });
                 };
                 let high = u64::from(u32::from_le_bytes(*high)) << DELTA_BITS;
                 self.now_ns = self.now_ns.wrapping_add(high | delta);
@@ -109,7 +109,7 @@ impl<'a> Records<'a> {
             }
             TYPE_TIME_STAMP => {
                 let Some((high, after)) = after.split_first_chunk() else {
-                    return Err(PageError::TimeStampTruncated { at: self.at() });
+                    return Err(PageError::CutShort { part: "absolute time stamp", at: self.at() });
                 };
                 let high = u64::from(u32::from_le_bytes(*high)) << DELTA_BITS;
                 self.now_ns = complete(high | delta, self.now_ns);
@@ -126,7 +126,7 @@ impl<'a> Records<'a> {
         let Some((payload, rest)) = after.split_at_checked(bytes) else {
             let available = self.rest.len();
             let needed = available.saturating_sub(after.len()).saturating_add(bytes);
-            return Err(PageError::DataTruncated { at: self.at(), needed, available });
+            return Err(PageError::BeyondData { part: "record", at: self.at(), needed, available });
         };
         self.now_ns = self.now_ns.wrapping_add(delta);
         self.rest = rest;
@@ -142,12 +142,12 @@ impl<'a> Records<'a> {
             return Ok(());
         }
         let Some((length, after)) = after.split_first_chunk() else {
-            return Err(PageError::PaddingLengthTruncated { at: self.at() });
+            return Err(PageError::CutShort { part: "length word of the padding", at: self.at() });
         };
         let bytes = self.beyond_length_word(u32::from_le_bytes(*length))?;
         let Some(rest) = after.get(bytes..) else {
-            let needed = bytes.saturating_add(8);
-            return Err(PageError::PaddingTruncated { at: self.at(), needed, available: self.rest.len() });
+            let (needed, available) = (bytes.saturating_add(8), self.rest.len());
+            return Err(PageError::BeyondData { part: "padding", at: self.at(), needed, available });
         };
         self.now_ns = self.now_ns.wrapping_add(delta);
         self.rest = rest;

@@ -110,15 +110,18 @@ fn the_layout_is_read_from_the_kernels_text() {
 
 #[test]
 fn a_layout_that_can_not_be_is_refused() {
-    let parse = |from: &str, to: &str| PageLayout::parse(&HEADER_PAGE.replace(from, to)).unwrap_err();
-    assert_eq!(parse("timestamp", "time"), LayoutError::Missing { field: "timestamp" });
-    assert_eq!(parse("offset:16", "offset:x"), LayoutError::Number { field: "data", key: "offset" });
+    let parse =
+        |from: &str, to: &str| PageLayout::parse(&HEADER_PAGE.replace(from, to)).unwrap_err().to_string();
+    assert_eq!(parse("timestamp", "time"), "header_page does not describe `timestamp`");
+    assert_eq!(parse("offset:16", "offset:x"), "header_page has no usable offset for `data`");
     assert_eq!(
         parse("commit;\toffset:8;\tsize:8", "commit;\toffset:8;\tsize:4"),
-        LayoutError::Width { field: "commit", bytes: 4 }
+        "`commit` of header_page has 4 bytes, not 8"
     );
-    assert_eq!(parse("4080", "0"), LayoutError::Data { offset: 16, bytes: 0 });
-    assert_eq!(parse("4080", "1048576"), LayoutError::Data { offset: 16, bytes: 1 << 20 });
+    for bytes in ["0", "1048576"] {
+        let expected = format!("a sub-buffer with {bytes} bytes of data at offset 16 is not possible");
+        assert_eq!(parse("4080", bytes), expected);
+    }
     assert!(PageLayout::parse("").is_err());
 }
 
@@ -164,8 +167,10 @@ fn every_way_to_be_cut_short_has_its_name() {
         assert_eq!(records, [(1005, vec![1, 2, 3, 4])], "what came before an error stays");
         error
     };
-    assert_eq!(after_first(&[&[1, 2]]), Some(PageError::RecordHeaderTruncated { at: 8 }));
-    assert_eq!(after_first(&[&header(0, 1), &[0]]), Some(PageError::LengthTruncated { at: 8 }));
+    let cut_short = |part| Some(PageError::CutShort { part, at: 8 });
+    let beyond = |part, needed, available| Some(PageError::BeyondData { part, at: 8, needed, available });
+    assert_eq!(after_first(&[&[1, 2]]), cut_short("record header"));
+    assert_eq!(after_first(&[&header(0, 1), &[0]]), cut_short("length word of the record"));
     assert_eq!(
         after_first(&[&header(0, 1), &2_u32.to_le_bytes()]),
         Some(PageError::LengthInvalid { at: 8, length: 2 })
@@ -176,19 +181,13 @@ fn every_way_to_be_cut_short_has_its_name() {
     );
     assert_eq!(
         after_first(&[&header(0, 1), &u32::MAX.wrapping_sub(3).to_le_bytes(), &[0; 8]]),
-        Some(PageError::DataTruncated { at: 8, needed: 8 + 0xffff_fff8, available: 16 })
+        beyond("record", 8 + 0xffff_fff8, 16)
     );
-    assert_eq!(
-        after_first(&[&header(2, 1), &[0; 4]]),
-        Some(PageError::DataTruncated { at: 8, needed: 12, available: 8 })
-    );
-    assert_eq!(after_first(&[&header(29, 1)]), Some(PageError::PaddingLengthTruncated { at: 8 }));
-    assert_eq!(
-        after_first(&[&header(29, 1), &12_u32.to_le_bytes(), &[0; 4]]),
-        Some(PageError::PaddingTruncated { at: 8, needed: 16, available: 12 })
-    );
-    assert_eq!(after_first(&[&header(30, 1), &[0]]), Some(PageError::TimeExtendTruncated { at: 8 }));
-    assert_eq!(after_first(&[&header(31, 1), &[0; 3]]), Some(PageError::TimeStampTruncated { at: 8 }));
+    assert_eq!(after_first(&[&header(2, 1), &[0; 4]]), beyond("record", 12, 8));
+    assert_eq!(after_first(&[&header(29, 1)]), cut_short("length word of the padding"));
+    assert_eq!(after_first(&[&header(29, 1), &12_u32.to_le_bytes(), &[0; 4]]), beyond("padding", 16, 12));
+    assert_eq!(after_first(&[&header(30, 1), &[0]]), cut_short("time extend"));
+    assert_eq!(after_first(&[&header(31, 1), &[0; 3]]), cut_short("absolute time stamp"));
     assert_eq!(after_first(&[]), None);
 }
 

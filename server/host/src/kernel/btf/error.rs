@@ -6,40 +6,9 @@ use super::TypeId;
 /// file.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum BtfError {
-    /// Shorter than a header.
-    #[error("not BTF: {bytes} bytes are shorter than the header")]
-    NoHeader {
-        /// How many there are.
-        bytes: usize,
-    },
-    /// The first two bytes are others.
-    #[error("not BTF: the magic is {found:#06x}, not 0xeb9f")]
-    BadMagic {
-        /// They, as a number.
-        found: u16,
-    },
-    /// A version that is not known.
-    #[error("BTF version {found} is not supported, only version 1")]
-    BadVersion {
-        /// The version.
-        found: u8,
-    },
-    /// A section that reaches beyond the file, or has an impossible place.
-    #[error("the {section} section of {bytes} bytes at offset {offset} does not fit the file")]
-    BadSection {
-        /// `type` or `string`.
-        section: &'static str,
-        /// Where the header says that it is.
-        offset: u64,
-        /// How long the header says that it is.
-        bytes: u32,
-    },
-    /// The string section does not begin and end with a NUL.
-    #[error("the string section at offset {offset} does not end with NUL")]
-    UnclosedStrings {
-        /// Where it is.
-        offset: usize,
-    },
+    /// Bytes without a good header, or without the sections that it names.
+    #[error("{0}")]
+    NoSections(String),
     /// A type that ends after the type section.
     #[error("type {id} at offset {offset} is cut off")]
     CutOff {

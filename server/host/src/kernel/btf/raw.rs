@@ -28,25 +28,33 @@ pub(super) struct Sections {
 impl Sections {
     /// Reads the header. The byte order is that of x86-64.
     pub(super) fn read(bytes: &[u8]) -> Result<Self, BtfError> {
-        let header = bytes.get(..HEADER_BYTES).ok_or(BtfError::NoHeader { bytes: bytes.len() })?;
+        let refused = |message: String| Err(BtfError::NoSections(message));
+        let Some(header) = bytes.get(..HEADER_BYTES) else {
+            return refused(format!("not BTF: {} bytes are shorter than the header", bytes.len()));
+        };
         let found = u16_at(header, 0).unwrap_or_default();
         if found != MAGIC {
-            return Err(BtfError::BadMagic { found });
+            return refused(format!("not BTF: the magic is {found:#06x}, not {MAGIC:#06x}"));
         }
         let version = header.get(2).copied().unwrap_or_default();
         if version != VERSION {
-            return Err(BtfError::BadVersion { found: version });
+            return refused(format!("BTF version {version} is not supported, only version {VERSION}"));
         }
         let number = |offset| u32_at(header, offset).unwrap_or_default();
         let header_bytes = number(4);
-        let section = |section, offset: u32, length: u32| {
+        let section = |section: &str, offset: u32, length: u32| {
             let start = u64::from(header_bytes) + u64::from(offset);
             let end = start + u64::from(length);
             let range = usize::try_from(start).ok().zip(usize::try_from(end).ok());
             range
                 .filter(|(start, end)| *start >= HEADER_BYTES && *end <= bytes.len())
                 .map(|(start, end)| start..end)
-                .ok_or(BtfError::BadSection { section, offset: start, bytes: length })
+                .ok_or_else(|| {
+                    let message = format!(
+                        "the {section} section of {length} bytes at offset {start} does not fit the file"
+                    );
+                    BtfError::NoSections(message)
+                })
         };
         let sections = Self {
             types: section("type", number(8), number(12))?,
@@ -55,7 +63,8 @@ impl Sections {
         let strings = bytes.get(sections.strings.clone()).unwrap_or_default();
         // A module may have no names of its own.
         if strings.last().is_some_and(|last| *last != 0) {
-            return Err(BtfError::UnclosedStrings { offset: sections.strings.start });
+            let start = sections.strings.start;
+            return refused(format!("the string section at offset {start} does not end with NUL"));
         }
         Ok(sections)
     }

@@ -3,8 +3,6 @@
 //! Owns the grammar of C declarations as far as the kernel prints them there.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use super::file::FormatProblem;
-
 /// A field of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
@@ -72,18 +70,19 @@ pub enum Presentation {
 
 impl Field {
     /// Reads `field:DECLARATION;\toffset:N;\tsize:N;\tsigned:N;`.
-    pub(super) fn parse(line: &str) -> Result<Self, FormatProblem> {
+    pub(super) fn parse(line: &str) -> Result<Self, String> {
         let rest =
-            line.strip_prefix("field:").ok_or_else(|| FormatProblem::NotAField { text: line.to_owned() })?;
+            line.strip_prefix("field:").ok_or_else(|| format!("`{line}` does not begin with `field:`"))?;
         let mut parts = rest.split(';');
         let declaration = parts.next().unwrap_or_default().trim();
-        let mut number = |key: &'static str| {
+        let mut number = |key: &str| {
             let value = parts.next().and_then(|part| part.trim().strip_prefix(key)?.strip_prefix(':'));
-            value.and_then(|value| value.parse::<usize>().ok()).ok_or(FormatProblem::Number { key })
+            let number = value.and_then(|value| value.parse::<usize>().ok());
+            number.ok_or_else(|| format!("field has no usable `{key}`"))
         };
         let (offset, size, signed) = (number("offset")?, number("size")?, number("signed")? != 0);
 
-        let undeclared = || FormatProblem::Declaration { text: declaration.to_owned() };
+        let undeclared = || format!("`{declaration}` does not declare a field");
         let (type_text, declarator) = declaration.rsplit_once(' ').ok_or_else(undeclared)?;
         let (name, brackets) = match declarator.split_once('[') {
             Some((name, brackets)) => (name, Some(brackets.strip_suffix(']').ok_or_else(undeclared)?)),
@@ -92,8 +91,8 @@ impl Field {
         if !is_identifier(name) {
             return Err(undeclared());
         }
-        let shape = shape(type_text, brackets, size)
-            .ok_or_else(|| FormatProblem::Size { name: name.to_owned(), bytes: size })?;
+        let shape =
+            shape(type_text, brackets, size).ok_or_else(|| format!("`{name}` cannot have {size} bytes"))?;
         let mut field = Self {
             name: name.to_owned(),
             type_text: type_text.to_owned(),

@@ -27,50 +27,7 @@ pub struct FormatError {
     /// The line, from 1. For something that is missing, the last one.
     pub line: usize,
     /// What is wrong there.
-    pub problem: FormatProblem,
-}
-
-/// Errors of a `format` file.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-pub enum FormatProblem {
-    /// A part that every format has is not there.
-    #[error("there is no `{part}`")]
-    Missing {
-        /// How the part begins.
-        part: &'static str,
-    },
-    /// The id is not a number from 0 to 65535.
-    #[error("`{text}` is not an event id")]
-    Id {
-        /// What stands there.
-        text: String,
-    },
-    /// A line between the fields is not one.
-    #[error("`{text}` does not begin with `field:`")]
-    NotAField {
-        /// The line.
-        text: String,
-    },
-    /// A field has no usable offset, size or signedness.
-    #[error("field has no usable `{key}`")]
-    Number {
-        /// Which.
-        key: &'static str,
-    },
-    /// A declaration is not a type and an identifier.
-    #[error("`{text}` does not declare a field")]
-    Declaration {
-        /// The declaration.
-        text: String,
-    },
-    /// The size is not what the declaration needs.
-    #[error("`{name}` cannot have {bytes} bytes")]
-    Size {
-        /// The field.
-        name: String,
-        /// Its size in bytes.
-        bytes: usize,
-    },
+    pub problem: String,
 }
 
 impl Format {
@@ -78,14 +35,14 @@ impl Format {
     pub fn parse(text: &str) -> Result<Self, FormatError> {
         let mut lines = (1_usize..).zip(text.lines());
         let last = text.lines().count().max(1);
-        let missing = |part| FormatError { line: last, problem: FormatProblem::Missing { part } };
+        let missing = |part: &str| FormatError { line: last, problem: format!("there is no `{part}`") };
 
         let (_, name) = after(&mut lines, "name:").ok_or_else(|| missing("name:"))?;
         let (line, id) = after(&mut lines, "ID:").ok_or_else(|| missing("ID:"))?;
         let id = id
             .parse()
             .ok()
-            .ok_or_else(|| FormatError { line, problem: FormatProblem::Id { text: id.to_owned() } })?;
+            .ok_or_else(|| FormatError { line, problem: format!("`{id}` is not an event id") })?;
         after(&mut lines, "format:").ok_or_else(|| missing("format:"))?;
 
         let (mut common, mut fields) = (Vec::new(), Vec::new());

@@ -11,4 +11,4 @@ mod print_fmt;
 mod tests;
 
 pub use field::{Field, Presentation, Shape};
-pub use file::{Format, FormatError, FormatProblem};
+pub use file::{Format, FormatError};

@@ -73,37 +73,8 @@ pub enum HistValue {
 
 /// Why a table cannot be read.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum HistError {
-    /// The file has no table of that trigger, or text that looks like a second one.
-    #[error("there are {0} tables of the trigger instead of one")]
-    Tables(usize),
-    /// A key holds text that looks like the beginning of a table.
-    #[error(
-        "there are {found} tables for {triggers} triggers: a string or the name of a thread looks like one"
-    )]
-    Heads {
-        /// Triggers that the event has.
-        triggers: usize,
-        /// Tables in the file.
-        found: usize,
-    },
-    /// The end of the table has another form.
-    #[error("the table has no totals")]
-    Totals,
-    /// A row has another form, or could mean several things.
-    #[error("a row cannot be understood: `{0}`")]
-    Row(String),
-    /// A key holds text that looks like a row.
-    #[error(
-        "the table has {announced} rows, and {found} can be read: a string or the name of a thread in it looks like a row"
-    )]
-    Rows {
-        /// Rows by the kernel's count.
-        announced: u64,
-        /// Rows that were read.
-        found: usize,
-    },
-}
+#[error("{0}")]
+pub struct HistError(String);
 
 const HEAD: &str = "# event histogram\n#\n# trigger info: ";
 const TOTALS: &str = "\nTotals:\n    Hits: ";
@@ -120,7 +91,9 @@ impl HistTable {
         let file: String = file.iter().copied().map(char::from).collect();
         let found = file.split(HEAD).count().saturating_sub(1);
         if found != triggers {
-            return Err(HistError::Heads { triggers, found });
+            return Err(HistError(format!(
+                "there are {found} tables for {triggers} triggers: a string or the name of a thread looks like one"
+            )));
         }
         let mark = format!(":{}=", trigger.variable.name());
         let ours: Vec<_> = file
@@ -129,13 +102,20 @@ impl HistTable {
             .filter_map(|table| table.split_once('\n'))
             .filter(|(info, _)| info.contains(&mark))
             .collect();
-        let [(_, table)] = ours.as_slice() else { return Err(HistError::Tables(ours.len())) };
-        let (rows, totals) = table.rsplit_once(TOTALS).ok_or(HistError::Totals)?;
-        let (hits, entries, dropped) = parse_totals(totals).ok_or(HistError::Totals)?;
-        let rows = rows.strip_prefix("#\n\n").ok_or(HistError::Totals)?;
+        let [(_, table)] = ours.as_slice() else {
+            let count = ours.len();
+            return Err(HistError(format!("there are {count} tables of the trigger instead of one")));
+        };
+        let no_totals = || HistError("the table has no totals".to_owned());
+        let (rows, totals) = table.rsplit_once(TOTALS).ok_or_else(no_totals)?;
+        let (hits, entries, dropped) = parse_totals(totals).ok_or_else(no_totals)?;
+        let rows = rows.strip_prefix("#\n\n").ok_or_else(no_totals)?;
         let rows = parse_rows(rows, trigger)?;
         if u64::try_from(rows.len()).ok() != Some(entries) {
-            return Err(HistError::Rows { announced: entries, found: rows.len() });
+            let found = rows.len();
+            return Err(HistError(format!(
+                "the table has {entries} rows, and {found} can be read: a string or the name of a thread in it looks like a row"
+            )));
         }
         Ok(Self { rows, hits, dropped })
     }
@@ -163,7 +143,7 @@ fn parse_rows(text: &str, trigger: &HistTrigger) -> Result<Vec<HistRow>, HistErr
         });
         let Some((row, after)) = found else {
             let line = rest.lines().next().unwrap_or_default();
-            return Err(HistError::Row(line.to_owned()));
+            return Err(HistError(format!("a row cannot be understood: `{line}`")));
         };
         rows.push(row);
         rest = after;

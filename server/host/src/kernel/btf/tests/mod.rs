@@ -113,11 +113,14 @@ fn bad_files_are_refused_with_the_place() {
         change(&mut bytes);
         Btf::parse(bytes).unwrap_err()
     };
-    assert_eq!(refused(&|bytes| bytes.truncate(23)), BtfError::NoHeader { bytes: 23 });
-    assert_eq!(refused(&|bytes| bytes[0] = 0), BtfError::BadMagic { found: 0xeb00 });
-    assert_eq!(refused(&|bytes| bytes[2] = 2), BtfError::BadVersion { found: 2 });
-    assert!(matches!(refused(&|bytes| bytes.truncate(200)), BtfError::BadSection { section: "type", .. }));
-    assert!(matches!(refused(&|bytes| *bytes.last_mut().unwrap() = b'x'), BtfError::UnclosedStrings { .. }));
+    let message = |change: &dyn Fn(&mut Vec<u8>)| refused(change).to_string();
+    assert_eq!(message(&|bytes| bytes.truncate(23)), "not BTF: 23 bytes are shorter than the header");
+    assert_eq!(message(&|bytes| bytes[0] = 0), "not BTF: the magic is 0xeb00, not 0xeb9f");
+    assert_eq!(message(&|bytes| bytes[2] = 2), "BTF version 2 is not supported, only version 1");
+    let cut = message(&|bytes| bytes.truncate(200));
+    assert!(cut.starts_with("the type section of ") && cut.ends_with(" does not fit the file"), "{cut}");
+    let unclosed = message(&|bytes| *bytes.last_mut().unwrap() = b'x');
+    assert!(unclosed.starts_with("the string section at offset "), "{unclosed}");
     // The kind of the first type.
     assert_eq!(
         refused(&|bytes| bytes[24 + 7] = 20),
