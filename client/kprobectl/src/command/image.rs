@@ -85,7 +85,7 @@ pub(super) async fn run(
 /// A kernel that cannot be read, with its path once.
 fn unusable(path: &Path, why: &ImageError) -> Failure {
     let message = match why {
-        ImageError::Read { .. } => why.to_string(),
+        ImageError::Read(_) => why.to_string(),
         other => format!("`{}`: {other}", path.display()),
     };
     Failure::usage(message, why.hint().map(str::to_owned))

@@ -6,12 +6,12 @@
 //! [`super::BootSites`].
 
 use std::fs::File;
-use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
 
+use super::ReadError;
 use crate::little_endian::{u16_at, u32_at, u64_at};
 
 /// Why kernel memory could not be read.
@@ -19,13 +19,8 @@ use crate::little_endian::{u16_at, u32_at, u64_at};
 pub enum TextError {
     /// The file could not be opened or read: no CAP_SYS_RAWIO, or the kernel is locked down
     /// (confidentiality).
-    #[error("cannot read `{path}`: {source}", path = path.display())]
-    Io {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Read(ReadError),
     /// The file is not a 64-bit little-endian ELF core.
     #[error("`{path}` is not a 64-bit core file", path = path.display())]
     NotCore {
@@ -75,9 +70,9 @@ impl KernelText {
     /// Opens the core file and reads where it has which memory.
     ///
     /// # Errors
-    /// [`TextError::Io`] and [`TextError::NotCore`].
+    /// [`TextError::Read`] and [`TextError::NotCore`].
     pub fn open(path: &Path) -> Result<Self, TextError> {
-        let io = |source| TextError::Io { path: path.to_owned(), source };
+        let io = |source| TextError::Read(ReadError { path: path.to_owned(), source });
         let file = File::open(path).map_err(io)?;
         let mut header = [0; ELF_HEADER_BYTES];
         file.read_exact_at(&mut header, 0).map_err(io)?;
@@ -131,7 +126,7 @@ impl KernelText {
     /// Reads `length` bytes from `address` on.
     ///
     /// # Errors
-    /// [`TextError::Unmapped`] when the range is not inside of one segment, [`TextError::Io`] when
+    /// [`TextError::Unmapped`] when the range is not inside of one segment, [`TextError::Read`] when
     /// reading fails.
     pub fn read(&self, address: u64, length: usize) -> Result<Vec<u8>, TextError> {
         let bytes = self.read_up_to(address, length)?;
@@ -144,7 +139,7 @@ impl KernelText {
     /// Reads `length` bytes from `address` on, or fewer where the segment ends.
     ///
     /// # Errors
-    /// [`TextError::Unmapped`] when `address` is in no segment, [`TextError::Io`] when reading
+    /// [`TextError::Unmapped`] when `address` is in no segment, [`TextError::Read`] when reading
     /// fails.
     pub fn read_up_to(&self, address: u64, length: usize) -> Result<Vec<u8>, TextError> {
         let unmapped = || TextError::Unmapped { address };
@@ -160,7 +155,7 @@ impl KernelText {
             Source::Core { path, file } => {
                 let mut bytes = vec![0; length];
                 file.read_exact_at(&mut bytes, offset)
-                    .map_err(|source| TextError::Io { path: path.clone(), source })?;
+                    .map_err(|source| TextError::Read(ReadError { path: path.clone(), source }))?;
                 Ok(bytes)
             }
             Source::Image(image) => {

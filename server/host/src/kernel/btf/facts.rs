@@ -4,6 +4,7 @@
 //! change.
 
 use std::collections::HashMap;
+use std::fmt::Display;
 use std::io;
 use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
@@ -13,40 +14,11 @@ use thiserror::Error;
 use super::{Btf, BtfError};
 
 /// Why types are not known.
-#[derive(Debug, Error)]
-pub enum TypesError {
-    /// The file is not there or cannot be read: the kernel has no BTF (CONFIG_DEBUG_INFO_BTF), or
-    /// the module has none or is not loaded.
-    #[error("cannot read `{path}`: {source}", path = path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
-    /// The file is not understood.
-    #[error("cannot parse `{path}`: {source}", path = path.display())]
-    Content {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: BtfError,
-    },
-    /// The kernel was not booted, and its image has no types: of a module, or at all.
-    #[error("the kernel image has no types of `{name}`")]
-    NotInImage {
-        /// `vmlinux`, or the module.
-        name: String,
-    },
-    /// The types of an image are not understood.
-    #[error("cannot parse the types of the kernel image: {0}")]
-    ImageContent(BtfError),
-    /// The types of the kernel, which those of a module need, are not known.
-    #[error("{0}")]
-    Kernel(Arc<TypesError>),
-}
+#[derive(Clone, Debug, Error)]
+#[error("{0}")]
+pub struct TypesError(String);
 
-type Outcome = Result<Arc<Btf>, Arc<TypesError>>;
+type Outcome = Result<Arc<Btf>, TypesError>;
 
 /// The types of a kernel and of its modules, from the files that it shows them in, or those of the
 /// kernel alone from its image.
@@ -66,10 +38,11 @@ impl KernelTypes {
 
     /// Of a kernel image that has these bytes of BTF, or none.
     pub fn of_image(btf: Option<Vec<u8>>) -> Self {
-        let missing = || TypesError::NotInImage { name: "vmlinux".to_owned() };
-        let parsed =
-            btf.ok_or_else(missing).and_then(|bytes| Btf::parse(bytes).map_err(TypesError::ImageContent));
-        let vmlinux = Arc::new(OnceLock::from(parsed.map(Arc::new).map_err(Arc::new)));
+        let missing = || TypesError("the kernel image has no types of `vmlinux`".to_owned());
+        let broken =
+            |error: BtfError| TypesError(format!("cannot parse the types of the kernel image: {error}"));
+        let parsed = btf.ok_or_else(missing).and_then(|bytes| Btf::parse(bytes).map_err(broken));
+        let vmlinux = Arc::new(OnceLock::from(parsed.map(Arc::new)));
         Self { directory: None, vmlinux, modules: Mutex::default() }
     }
 
@@ -95,7 +68,7 @@ impl KernelTypes {
     ///
     /// # Errors
     /// See [`TypesError`]; the same each time.
-    pub fn vmlinux(&self) -> Result<Arc<Btf>, Arc<TypesError>> {
+    pub fn vmlinux(&self) -> Result<Arc<Btf>, TypesError> {
         self.vmlinux.get_or_init(|| self.read("vmlinux", Btf::parse)).clone()
     }
 
@@ -103,13 +76,13 @@ impl KernelTypes {
     ///
     /// # Errors
     /// See [`TypesError`]; the same until modules come or go.
-    pub fn module(&self, name: &str) -> Result<Arc<Btf>, Arc<TypesError>> {
+    pub fn module(&self, name: &str) -> Result<Arc<Btf>, TypesError> {
         // `vmlinux` is not a module, nor is a name with a path in it.
         if name == "vmlinux" || name.contains('/') || name.starts_with('.') {
             let source = io::Error::from(io::ErrorKind::NotFound);
-            return Err(Arc::new(TypesError::Read { path: Path::new(name).to_owned(), source }));
+            return Err(TypesError(format!("cannot read `{name}`: {source}")));
         }
-        let base = self.vmlinux().map_err(|error| Arc::new(TypesError::Kernel(error)))?;
+        let base = self.vmlinux()?;
         let mut modules = self.modules.lock().unwrap_or_else(PoisonError::into_inner);
         if let Some(known) = modules.get(name) {
             return known.clone();
@@ -121,16 +94,13 @@ impl KernelTypes {
 
     fn read(&self, name: &str, parse: impl FnOnce(Vec<u8>) -> Result<Btf, BtfError>) -> Outcome {
         let Some(directory) = &self.directory else {
-            return Err(Arc::new(TypesError::NotInImage { name: name.to_owned() }));
+            return Err(TypesError(format!("the kernel image has no types of `{name}`")));
         };
         let path = directory.join(name);
-        let bytes = match std::fs::read(&path) {
-            Ok(bytes) => bytes,
-            Err(source) => return Err(Arc::new(TypesError::Read { path, source })),
+        let failed = |action: &str, source: &dyn Display| {
+            TypesError(format!("cannot {action} `{}`: {source}", path.display()))
         };
-        match parse(bytes) {
-            Ok(btf) => Ok(Arc::new(btf)),
-            Err(source) => Err(Arc::new(TypesError::Content { path, source })),
-        }
+        let bytes = std::fs::read(&path).map_err(|source| failed("read", &source))?;
+        parse(bytes).map(Arc::new).map_err(|source| failed("parse", &source))
     }
 }

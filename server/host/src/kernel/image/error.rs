@@ -1,22 +1,16 @@
 //! Errors of reading a kernel image, and hints for them.
 
-use std::io;
-use std::path::PathBuf;
-
 use thiserror::Error;
+
+use super::super::ReadError;
 
 /// Errors of a kernel image, or of the package or directory that should hold one. Which that is,
 /// only [`ImageError::Read`] says.
 #[derive(Debug, Error)]
 pub enum ImageError {
     /// A file or directory could not be read.
-    #[error("cannot read `{path}`: {source}", path = path.display())]
-    Read {
-        /// Which one.
-        path: PathBuf,
-        /// Why.
-        source: io::Error,
-    },
+    #[error(transparent)]
+    Read(ReadError),
     /// A package or directory without a kernel.
     #[error("there is no kernel image in it: neither `boot/vmlinuz-*` nor `lib/modules/*/vmlinuz`")]
     NoImage,
@@ -78,7 +72,7 @@ impl ImageError {
     /// A hint for the operator.
     pub fn hint(&self) -> Option<&'static str> {
         match self {
-            Self::Read { .. } => None,
+            Self::Read(_) => None,
             Self::NoImage => Some(
                 "give the package with the kernel itself, `linux-image-RELEASE` or `linux-binary-RELEASE`, not a meta package, headers or debug information",
             ),

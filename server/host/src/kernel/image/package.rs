@@ -5,6 +5,7 @@ use std::fs;
 use std::io::Read as _;
 use std::path::{Path, PathBuf};
 
+use super::super::ReadError;
 use super::ImageError;
 use super::unpack::reader;
 
@@ -20,7 +21,7 @@ const AR_HEADER_BYTES: usize = 60;
 pub(super) fn image(path: &Path) -> Result<Vec<u8>, ImageError> {
     let failed = |path: &Path| {
         let path = path.to_owned();
-        |source| ImageError::Read { path, source }
+        |source| ImageError::Read(ReadError { path, source })
     };
     if path.is_dir() {
         let found = in_directory(path)?;
@@ -47,7 +48,7 @@ fn is_image(place: &Path) -> bool {
 fn in_directory(root: &Path) -> Result<PathBuf, ImageError> {
     let names = |directory: &Path| -> Result<Vec<PathBuf>, ImageError> {
         let path = root.join(directory);
-        let failed = |source| ImageError::Read { path: path.clone(), source };
+        let failed = |source| ImageError::Read(ReadError { path: path.clone(), source });
         // A place that is not there has no image.
         if !path.is_dir() {
             return Ok(Vec::new());
@@ -172,7 +173,7 @@ mod tests {
         let whole = package(&[("boot/vmlinuz-1", &[7; 4000])]);
         fs::write(&file, &whole[..whole.len() - 40]).unwrap();
         assert!(matches!(image(&file), Err(ImageError::Package { .. })));
-        assert!(matches!(image(&directory.path().join("absent")), Err(ImageError::Read { .. })));
+        assert!(matches!(image(&directory.path().join("absent")), Err(ImageError::Read(_))));
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod properties;
 mod real;
 pub(crate) use std::sync::Arc;
 
-use super::{Btf, BtfError, KernelTypes, Kind, TypeId, TypesError};
+use super::{Btf, BtfError, KernelTypes, Kind, TypeId};
 use crate::samples::BtfWriter;
 
 /// Some types as the kernel has them.
@@ -184,7 +184,7 @@ fn files_are_read_once() {
     module.function("of_module", TypeId(1), &[]);
     std::fs::write(btf.join("ext4"), module.finish()).unwrap();
     assert_eq!(types.module("ext4").unwrap().functions.len(), 1);
-    assert!(matches!(*types.module("xfs").unwrap_err(), TypesError::Read { .. }));
+    assert!(types.module("xfs").unwrap_err().to_string().starts_with("cannot read `"));
     for no_module in ["vmlinux", "../btf/ext4", "."] {
         assert!(types.module(no_module).is_err(), "{no_module}");
     }

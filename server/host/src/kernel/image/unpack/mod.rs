@@ -76,9 +76,7 @@ pub(super) fn reader<'a>(packed: &'a [u8]) -> Result<Box<dyn Read + 'a>, ImageEr
         Format::Zstd => Box::new(
             ruzstd::decoding::StreamingDecoder::new(packed).map_err(|error| failed(error.to_string()))?,
         ),
-        Format::Lz4 => {
-            Box::new(io::Cursor::new(lz4::unpacked(packed).map_err(|error| failed(error.to_string()))?))
-        }
+        Format::Lz4 => Box::new(io::Cursor::new(lz4::unpacked(packed).map_err(failed)?)),
     };
     Ok(Box::new(unlimited.take(MAX_BYTES)))
 }
