@@ -360,7 +360,7 @@ impl Error {
             None => field.into(),
         };
         let message = error.to_string();
-        let found = finding(Reason::BAD_LABEL.name, (&message, error.problem.hint()), error.span.clone());
+        let found = finding(Reason::BAD_LABEL.name, (&message, error.hint), error.span.clone());
         let refused = Self::new(Reason::BAD_LABEL, message).field(field);
         if error.text.is_empty() { refused } else { refused.diagnostics(&error.text, vec![found]) }
     }

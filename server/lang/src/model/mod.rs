@@ -12,7 +12,7 @@ mod state;
 mod uid;
 
 pub use host_labels::{HostLabelError, HostLabels, MAX_HOST_LABELS};
-pub use label::{LabelChange, LabelError, LabelProblem, LabelSelector, Labels, MAX_LABELS, Part};
+pub use label::{LabelChange, LabelError, LabelSelector, Labels, MAX_LABELS};
 pub use metadata::{
     KernelChange, Lease, LeaseTerm, Metadata, MetadataChange, MetadataError, Moment, nanoseconds,
 };

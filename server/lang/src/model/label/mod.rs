@@ -13,10 +13,9 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use error::{LabelError, LabelProblem};
+pub use error::LabelError;
 pub use selector::LabelSelector;
-pub use word::Part;
-use word::check;
+use word::{Part, check};
 
 /// Most labels of a probe.
 pub const MAX_LABELS: usize = 32;
@@ -36,7 +35,9 @@ impl Labels {
     pub fn new(labels: impl IntoIterator<Item = (String, String)>) -> Result<Self, LabelError> {
         let labels: BTreeMap<_, _> = labels.into_iter().collect();
         if labels.len() > MAX_LABELS {
-            return Err(LabelError::whole(LabelProblem::TooMany { labels: labels.len() }));
+            let count = labels.len();
+            let message = format!("the probe would have {count} labels; at most {MAX_LABELS} are allowed");
+            return Err(LabelError::whole(message));
         }
         for (key, value) in &labels {
             for (part, word) in [(Part::Key, key), (Part::Value, value)] {
@@ -64,7 +65,7 @@ impl Labels {
     /// The labels after a change. Removing a label that does not exist changes nothing.
     ///
     /// # Errors
-    /// [`LabelProblem::TooMany`].
+    /// [`LabelError`] if there are more than [`MAX_LABELS`].
     pub fn changed(&self, change: &LabelChange) -> Result<Self, LabelError> {
         let mut labels = self.0.clone();
         labels.retain(|key, _| !change.remove.contains(key));
@@ -107,9 +108,10 @@ impl LabelChange {
     pub fn new(set: Labels, remove: impl IntoIterator<Item = String>) -> Result<Self, LabelError> {
         let remove: BTreeSet<_> = remove.into_iter().collect();
         for key in &remove {
-            check(Part::Key, key).map_err(|found| LabelError::in_key(key, found))?;
+            check(Part::Key, key).map_err(|(problem, range)| LabelError::at(key, range, problem))?;
             if set.get(key).is_some() {
-                return Err(LabelError::in_key(key, (LabelProblem::SetAndRemoved, 0..key.len())));
+                let problem = ("the same label cannot be set and removed".to_owned(), "");
+                return Err(LabelError::at(key, 0..key.len(), problem));
             }
         }
         Ok(Self { set, remove })

@@ -7,11 +7,15 @@ use std::fmt;
 use std::ops::Range;
 use std::str::FromStr;
 
-use super::word::check;
-use super::{LabelError, LabelProblem, Labels, Part};
+use super::word::{Part, check};
+use super::{LabelError, Labels};
 
 /// Longest selector, in bytes: limits the work of one request.
 const MAX_BYTES: usize = 4096;
+
+/// What to write as a selector, and as one with a set.
+const ANY: &str = "write `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)` or `key notin (a,b)`, with commas between";
+const WITH_SET: &str = "write `key in (a,b)` or `key notin (a,b)`";
 
 /// Requirements on labels, with commas between: a probe is selected when it meets all of them, so
 /// an empty selector selects every probe.
@@ -69,8 +73,9 @@ impl FromStr for LabelSelector {
 
     fn from_str(text: &str) -> Result<Self, LabelError> {
         if text.len() > MAX_BYTES {
-            let problem = LabelProblem::LongSelector { most: MAX_BYTES, bytes: text.len() };
-            return Err(LabelError::at(text, 0..text.len(), problem));
+            let bytes = text.len();
+            let message = format!("the selector has {bytes} bytes; at most {MAX_BYTES} are allowed");
+            return Err(LabelError::at(text, 0..bytes, (message, "")));
         }
         let mut cursor = Cursor { text, at: 0 };
         let mut requirements = Vec::new();
@@ -83,7 +88,7 @@ impl FromStr for LabelSelector {
                 return Ok(Self { requirements });
             }
             if !cursor.eat(",") {
-                return Err(cursor.missing(LabelProblem::NoComma));
+                return Err(cursor.missing("expected a comma", ANY));
             }
         }
     }
@@ -114,7 +119,8 @@ impl<'a> Cursor<'a> {
                 "notin" => Wanted::NotIn(self.set()?),
                 _ => {
                     self.at = before;
-                    return Err(self.missing(LabelProblem::NoOperator));
+                    let message = "a key is followed by `=`, `!=`, `in`, `notin`, a comma or the end";
+                    return Err(self.missing(message, ANY));
                 }
             }
         };
@@ -124,7 +130,7 @@ impl<'a> Cursor<'a> {
     fn key(&mut self) -> Result<String, LabelError> {
         let (range, word) = self.word();
         if word.is_empty() {
-            return Err(self.missing(LabelProblem::NoKey));
+            return Err(self.missing("expected a key", ANY));
         }
         self.checked(Part::Key, range, word)
     }
@@ -136,7 +142,7 @@ impl<'a> Cursor<'a> {
 
     fn set(&mut self) -> Result<BTreeSet<String>, LabelError> {
         if !self.eat("(") {
-            return Err(self.missing(LabelProblem::NoSet));
+            return Err(self.missing("`in` and `notin` are followed by values in parentheses", WITH_SET));
         }
         let mut values = BTreeSet::new();
         loop {
@@ -145,7 +151,7 @@ impl<'a> Cursor<'a> {
                 return Ok(values);
             }
             if !self.eat(",") {
-                return Err(self.missing(LabelProblem::OpenSet));
+                return Err(self.missing("expected a comma or `)`", WITH_SET));
             }
         }
     }
@@ -192,9 +198,9 @@ impl<'a> Cursor<'a> {
         self.text.get(self.at..).unwrap_or_default()
     }
 
-    fn missing(&mut self, problem: LabelProblem) -> LabelError {
+    fn missing(&mut self, message: &str, hint: &'static str) -> LabelError {
         self.skip_blanks();
-        LabelError::at(self.text, self.at..self.at, problem)
+        LabelError::at(self.text, self.at..self.at, (message.to_owned(), hint))
     }
 }
 

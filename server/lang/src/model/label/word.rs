@@ -5,14 +5,14 @@
 use std::fmt;
 use std::ops::Range;
 
-use super::LabelProblem;
+use super::error::Problem;
 
 /// Longest key, and longest value, in bytes.
 const MAX_BYTES: usize = 63;
 
 /// One of the two halves of a label.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Part {
+pub(super) enum Part {
     /// Before the `=`.
     Key,
     /// After the `=`.
@@ -37,16 +37,20 @@ pub(super) fn is_in_words(character: char) -> bool {
 ///
 /// # Errors
 /// The first problem.
-pub(super) fn check(part: Part, word: &str) -> Result<(), (LabelProblem, Range<usize>)> {
+pub(super) fn check(part: Part, word: &str) -> Result<(), (Problem, Range<usize>)> {
     if part == Part::Key && word.is_empty() {
-        return Err((LabelProblem::EmptyKey, 0..0));
+        return Err((("a label needs a key".to_owned(), "write KEY=VALUE"), 0..0));
     }
     if let Some((at, character)) = word.char_indices().find(|(_, character)| !is_in_words(*character)) {
         let end = at.saturating_add(character.len_utf8());
-        return Err((LabelProblem::BadCharacter { part, character }, at..end));
+        let message = format!("the {part} of a label cannot hold {character:?}");
+        return Err(((message, "letters, digits, `.`, `_`, `/` and `-` only"), at..end));
     }
     if word.len() > MAX_BYTES {
-        return Err((LabelProblem::TooLong { part, bytes: word.len() }, 0..word.len()));
+        let bytes = word.len();
+        let message =
+            format!("the {part} of a label has {bytes} characters; at most {MAX_BYTES} are allowed");
+        return Err(((message, ""), 0..bytes));
     }
     Ok(())
 }
