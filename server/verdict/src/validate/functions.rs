@@ -4,9 +4,11 @@
 //! Owns these lookups. Never says whether a probe in one would work: that depends on the place in
 //! it.
 
-use super::{rules, spelling};
+use super::rules;
 use kprobed_host::kernel::{KernelFacts, Symbol};
 use kprobed_lang::definition::Place;
+
+pub use super::spelling::similar as similar_names;
 
 /// A function, without its address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,11 +113,6 @@ pub fn list(query: &FunctionQuery<'_>, facts: &KernelFacts) -> (Vec<Function>, b
         found.extend(Some(function(symbol, facts)).filter(|one| one.traceable || !query.traceable_only));
     }
     (found, false)
-}
-
-/// Names that a mistyped one may mean, the likeliest first.
-pub fn similar_names<'a>(name: &'a str, facts: &'a KernelFacts) -> Vec<&'a str> {
-    spelling::similar(name, facts)
 }
 
 /// Prefix of the padding in front of a function, which is never meant

@@ -59,7 +59,7 @@ pub(crate) fn similar_full_event(group: &str, event: &str, facts: &KernelFacts) 
 }
 
 /// Names that a mistyped one may mean, the likeliest first.
-pub(super) fn similar<'a>(name: &str, facts: &'a KernelFacts) -> Vec<&'a str> {
+pub fn similar<'a>(name: &str, facts: &'a KernelFacts) -> Vec<&'a str> {
     renamed(name, facts).into_iter().chain(facts.symbols.similar_code_names(name)).collect()
 }
 
