@@ -16,13 +16,10 @@ use tokio::time::Instant;
 
 use super::access::{Access, LiveAggregation, counted, has_stacks};
 use super::plan::{Counted, Role, TriggerPlan};
-use super::{
-    AggregationCommand, CreateAggregation, LATENCY_FIELD, MAX_AGGREGATIONS, NumberedAggregation,
-    instance_name, result,
-};
+use super::{CreateAggregation, LATENCY_FIELD, MAX_AGGREGATIONS, NumberedAggregation, instance_name, result};
 use crate::audited::Allowed;
 use crate::auth::Caller;
-use crate::controller::{Controller, answer, in_kernel};
+use crate::controller::{Controller, in_kernel};
 use crate::error::{Error, Reason};
 use crate::harm::refuse_harm;
 use crate::own;
@@ -118,47 +115,39 @@ impl Aggregations {
 }
 
 impl Controller {
-    pub(crate) async fn aggregate(&mut self, command: AggregationCommand) {
-        match command {
-            AggregationCommand::Create(caller, request, reply) => {
-                answer(reply, self.create_aggregation(&caller, request).await);
-            }
-            AggregationCommand::Find(caller, name, reply) => {
-                let found = self.aggregations.live(&name);
-                let found = found.and_then(|live| {
-                    self.access().require(&caller, live)?;
-                    Ok(live.numbered())
-                });
-                answer(reply, found);
-            }
-            AggregationCommand::Delete(caller, name, reply) => {
-                answer(reply, self.delete_aggregation_for(&caller, &name).await);
-            }
-            AggregationCommand::End(number, reply) => {
-                let of_stream = self.aggregations.by_name.values().find(|live| live.number == number);
-                let ended = match of_stream.map(|live| live.aggregation.name.clone()) {
-                    // It is gone already, with a probe of it or by a request.
-                    None => Ok(()),
-                    Some(name) => self.end_aggregation(&name, "its stream has ended").await.map(drop),
-                };
-                answer(reply, ended);
-            }
-            AggregationCommand::Read(caller, which, reply) => {
-                let read = self.aggregations.same(&which).and_then(|live| {
-                    self.access().require(&caller, live)?;
-                    self.read_aggregation(live)
-                });
-                answer(reply, read);
-            }
-            AggregationCommand::List(caller, reply) => {
-                let all = self.aggregations.by_name.values();
-                let shown = all.filter(|live| self.access().allows(&caller, live));
-                answer(reply, Ok(shown.map(|live| Arc::clone(&live.aggregation)).collect()));
-            }
+    pub(super) fn find_aggregation(&self, caller: &Caller, name: &str) -> Result<NumberedAggregation, Error> {
+        let live = self.aggregations.live(name)?;
+        self.access().require(caller, live)?;
+        Ok(live.numbered())
+    }
+
+    pub(super) fn read_aggregation_for(
+        &self,
+        caller: &Caller,
+        which: &NumberedAggregation,
+    ) -> Result<v1::AggregationSnapshot, Error> {
+        let live = self.aggregations.same(which)?;
+        self.access().require(caller, live)?;
+        self.read_aggregation(live)
+    }
+
+    /// Those whose probes the caller may observe, by name.
+    pub(super) fn shown_aggregations(&self, caller: &Caller) -> Vec<Arc<v1::Aggregation>> {
+        let all = self.aggregations.by_name.values();
+        let shown = all.filter(|live| self.access().allows(caller, live));
+        shown.map(|live| Arc::clone(&live.aggregation)).collect()
+    }
+
+    pub(super) async fn end_aggregation_of_stream(&mut self, number: u64) -> Result<(), Error> {
+        let of_stream = self.aggregations.by_name.values().find(|live| live.number == number);
+        match of_stream.map(|live| live.aggregation.name.clone()) {
+            // It is gone already, with a probe of it or by a request.
+            None => Ok(()),
+            Some(name) => self.end_aggregation(&name, "its stream has ended").await.map(drop),
         }
     }
 
-    async fn create_aggregation(
+    pub(super) async fn create_aggregation(
         &mut self,
         caller: &Caller,
         request: CreateAggregation,
@@ -444,7 +433,7 @@ impl Controller {
     }
 
     /// Deletes an aggregation for who made it, or for who administers the daemon.
-    async fn delete_aggregation_for(
+    pub(super) async fn delete_aggregation_for(
         &mut self,
         caller: &Caller,
         name: &str,
