@@ -159,15 +159,6 @@ impl Changed {
 }
 
 impl Change {
-    /// The request that its client may repeat.
-    pub(super) const fn request(&self) -> Option<&RequestKey> {
-        match self {
-            Self::Create(request) => request.request.as_ref(),
-            Self::Update(request) => request.request.as_ref(),
-            Self::Remove(request) => request.request.as_ref(),
-        }
-    }
-
     /// Whether it has a definition that is judged.
     pub const fn has_definition(&self) -> bool {
         match self {

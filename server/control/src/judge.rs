@@ -18,6 +18,7 @@ use super::plan::{KernelPlan, PlannedStep};
 use super::remove::Room;
 use super::step::Step;
 use super::{Probe, ProbeState, Sight};
+use crate::auth::Caller;
 use crate::error::Error;
 use crate::store::{Edit, RequestKey};
 use kprobed_host::kernel::RecentFacts;
@@ -184,8 +185,6 @@ pub(super) struct Grounds<'a> {
     pub(super) claimed: HashSet<ProbeName>,
     /// How many probes each account has, with those that this request makes.
     pub(super) made_by: HashMap<String, u64>,
-    /// Requests that are known not to be carried out yet, each by its principal and its id.
-    pub(super) new_requests: HashSet<(String, String)>,
     /// The last hit counts of all probes, if some are deleted; or why they cannot be read.
     pub(super) profiles: Result<HashMap<ProbeUid, HitProfile>, Error>,
     /// Probes that it changes, and whether it deletes them.
@@ -199,7 +198,6 @@ impl<'a> Grounds<'a> {
             observed,
             claimed: HashSet::new(),
             made_by: HashMap::new(),
-            new_requests: HashSet::new(),
             profiles: Ok(HashMap::new()),
             changed: HashMap::new(),
         }
@@ -270,7 +268,6 @@ impl Controller {
         });
         let observed = self.observer.observe(&targets.collect::<Vec<_>>());
         let mut grounds = Grounds::new(checker.recent_facts(), observed);
-        grounds.new_requests = self.new_requests(changes).await;
         if changes.iter().any(|one| matches!(one.change, Change::Remove(_))) {
             grounds.profiles = self.profiles_by_uid();
         }
@@ -283,6 +280,19 @@ impl Controller {
             });
         }
         judged
+    }
+
+    /// The answer to a request that was carried out before: its probe as it is now, if the caller may look at it.
+    pub(super) fn repeated(
+        &self,
+        caller: &Caller,
+        request: &RequestKey,
+        uid: ProbeUid,
+    ) -> Result<Arc<Probe>, Error> {
+        // If the probe has gone since, the outcome is gone with it.
+        let probe = self.parts.registry.by_uid(uid).ok_or_else(|| Error::no_probe(&request.id))?;
+        Sight::new(&self.parts.rights, caller.clone()).require(&probe)?;
+        Ok(self.shown(&probe))
     }
 
     /// What would be done, in the order in which [`Self::change`] does it.

@@ -50,7 +50,6 @@ mod reconcile;
 mod registry;
 mod remove;
 mod repair;
-mod repeated;
 mod replace;
 mod retries;
 mod sample;

@@ -64,7 +64,8 @@ impl Controller {
         request: RemoveRequest,
         grounds: &mut Grounds<'_>,
     ) -> Result<Judged, Error> {
-        if let Some(uid) = self.carried_out(request.request.as_ref(), grounds).await?
+        if let Some(key) = &request.request
+            && let Some(uid) = self.parts.store.carried_out(key).await?
             && self.parts.registry.by_uid(uid).is_none()
             && let Ok(name) = request.name.parse()
         {

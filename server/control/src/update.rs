@@ -33,7 +33,7 @@ impl Controller {
         let probe = self.probe(caller, &request.name)?;
         self.require(caller, &probe)?;
         if let Some(key) = &request.request
-            && self.carried_out(Some(key), grounds).await? == Some(probe.uid)
+            && self.parts.store.carried_out(key).await? == Some(probe.uid)
         {
             return Ok(Judged::Done(Changed::Probe(self.repeated(caller, key, probe.uid)?)));
         }
