@@ -11,8 +11,6 @@ use std::time::SystemTime;
 use super::adoptable::{Adoptable, has_guards, judge};
 use super::audited::Allowed;
 use super::controller::Controller;
-use super::create::settled_state;
-use super::footprint::Footprint;
 use super::job::Job;
 use super::judge::Work;
 use super::observed::{ObservedEvent, Switch};
@@ -26,7 +24,7 @@ use crate::store::{ProbeSpec, Record, RequestKey};
 use kprobed_host::tracefs::{OwnEvent, Presence};
 use kprobed_lang::definition::Code;
 use kprobed_lang::model::{Labels, Metadata, MetadataChange, ProbeName, ProbeUid};
-use kprobed_verdict::checker::{CheckOutcome, DefinitionText, Taken};
+use kprobed_verdict::checker::{DefinitionText, Taken};
 
 /// Make a probe of an event that the kernel has.
 #[derive(Clone, Debug)]
@@ -163,12 +161,11 @@ impl Controller {
         let gone = || own::missing(Presence::Absent, name);
         let id = self.tracefs().event_id(name)?.ok_or_else(gone)?;
         let own = OwnEvent::made(name, &listing, id);
-        let known = (outcome.meaning(), Footprint::of(&outcome));
-        let CheckOutcome { definition, text, report, .. } = outcome;
-        let spec = ProbeSpec { definition: text, labels: labels.clone(), metadata, ..ProbeSpec::default() };
+        let definition = Arc::clone(&outcome.text);
+        let spec = ProbeSpec { definition, labels: labels.clone(), metadata, ..ProbeSpec::default() };
         let record = Record::new(name.clone(), spec, own.listing.clone(), SystemTime::now());
         let record = Record { kernel_listing: own.listing.clone(), adopted: true, ..record };
-        let mut probe = Probe { own: Some(own), ..Probe::checked(record, &definition, &report, known) };
+        let mut probe = Probe { own: Some(own), ..Probe::checked(record, &outcome) };
         let Observed { switches, mut events, .. } = self.observer.observe(&[Arc::new(probe.clone())]);
         let Some(ObservedEvent::There { switch, filter: in_force, unarmed, .. }) = events.remove(&probe.uid)
         else {
@@ -177,12 +174,12 @@ impl Controller {
         let seen = Seen { switch, filter: in_force, unarmed };
         let enabled = enabled.unwrap_or(seen.switch != Switch::Off);
         if enabled {
-            switches.require_firing(definition.kind, report.arming)?;
+            switches.require_firing(outcome.definition.kind, outcome.report.arming)?;
         }
-        probe.state = settled_state(enabled);
         let wanted = &mut probe.record.spec;
         wanted.enabled = enabled;
         wanted.filter = filter.clone().unwrap_or_else(|| seen.filter.clone());
+        probe.state = probe.settled();
         Ok(Adoption { probe, seen })
     }
 
@@ -210,7 +207,6 @@ impl Controller {
             of_stored(checker, &job.probe.spec.definition, &mut checker.recent_facts())?;
         let reader = (self.tracefs(), checker);
         let (id, source) = event_source(reader, &job.probe.record, (&definition, &notations))?;
-        source.origin.set_labels(job.probe.spec.labels.clone());
         if job.is_next(&Step::Disable) {
             job.take_step(|_probe, _step| Ok(self.parts.instance.set_enabled(&own.name, false)?));
             self.readers.drain();

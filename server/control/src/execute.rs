@@ -104,8 +104,7 @@ impl Executor<'_> {
             self.instance.set_filter(&own.name, "")?;
         }
         let reader = (self.tracefs, self.checker);
-        let (id, made) = event_source(reader, &probe.record, (&basis.definition, &basis.notations))?;
-        made.origin.set_labels(probe.spec.labels.clone());
+        let (id, made) = event_source(reader, &probe.record, (&basis.definition, &basis.notations()))?;
         self.sources.insert([(id, Arc::clone(&made))]);
         probe.schema = Some(Arc::clone(&made.origin.schema));
         (probe.own, *source) = (Some(own), Some(made));
@@ -177,8 +176,7 @@ impl Executor<'_> {
         probe.own = Some(own);
         let Some(basis) = &job.basis else { return Ok(()) };
         let reader = (self.tracefs, self.checker);
-        let (_id, source) = event_source(reader, &probe.record, (&basis.definition, &basis.notations))?;
-        source.origin.set_labels(probe.spec.labels.clone());
+        let (_id, source) = event_source(reader, &probe.record, (&basis.definition, &basis.notations()))?;
         probe.schema = Some(Arc::clone(&source.origin.schema));
         job.source = Some(source);
         Ok(())

@@ -211,12 +211,12 @@ pub(super) fn placed(
     facts: &mut RecentFacts<'_>,
 ) -> Result<Probe, Box<Held>> {
     let Ok(outcome) = checker.check_text(&probe.spec.definition, facts) else { return Ok(probe) };
-    let footprint = Footprint::of(&outcome);
     if let Some(refusal) = &outcome.report.refusal {
         let trouble = Trouble::objection(&refusal.clone().or_hint(|| outcome.nearest().hint()));
+        let footprint = Footprint::of(&outcome);
         return Err(Box::new(Held { trouble, guarded: probe.guarded, footprint }));
     }
-    Ok(probe.resolved(&outcome.definition, &outcome.report, footprint))
+    Ok(probe.resolved(&outcome))
 }
 
 /// Like [`look`], for a definition that was checked.
@@ -451,7 +451,7 @@ mod tests {
                 record.spec.definition = Arc::new(DefinitionText::new(line.clone()));
             });
             let known = Probe { guarded: Guarded::new(outcome.meaning()), ..probe };
-            known.resolved(&outcome.definition, &outcome.report, Footprint::of(&outcome))
+            known.resolved(&outcome)
         }
 
         fn look(&self, probe: &Probe) -> Looked {

@@ -8,17 +8,16 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::budget::stored_trouble;
-use super::create::settled_state;
 use super::footprint::Footprint;
 use super::guard::Guarded;
 use crate::error::{Error, Reason};
 use crate::store::{ProbeSpec, Record, StoreError};
 use kprobed_host::tracefs::OwnEvent;
-use kprobed_lang::definition::{Code, Diagnostic, ProbeDefinition, ProbeKind};
+use kprobed_lang::definition::{Code, Diagnostic, ProbeKind};
 use kprobed_rights::Object;
 use kprobed_trace::decode::Schema;
-use kprobed_verdict::meaning::Meaning;
-use kprobed_verdict::validate::{Arming, Refusal, Report};
+use kprobed_verdict::checker::CheckOutcome;
+use kprobed_verdict::validate::{Arming, Refusal};
 
 /// State of a probe: what the kernel has, compared with what was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -250,27 +249,17 @@ impl Probe {
     }
 
     /// A probe whose definition was checked, and which is not in the kernel yet.
-    pub(super) fn checked(
-        record: Record,
-        definition: &ProbeDefinition,
-        report: &Report,
-        (meaning, footprint): (Meaning, Footprint),
-    ) -> Self {
-        let state = settled_state(record.spec.enabled);
-        Self::unresolved(record, definition.kind, state)
-            .guarded(Guarded::new(meaning))
-            .resolved(definition, report, footprint)
+    pub(super) fn checked(record: Record, outcome: &CheckOutcome) -> Self {
+        let probe = Self::unresolved(record, outcome.definition.kind, ProbeState::Pending);
+        let probe = probe.guarded(Guarded::new(outcome.meaning())).resolved(outcome);
+        Self { state: probe.settled(), ..probe }
     }
 
     /// With the findings of a check of its definition.
-    pub(super) fn resolved(
-        self,
-        definition: &ProbeDefinition,
-        report: &Report,
-        footprint: Footprint,
-    ) -> Self {
+    pub(super) fn resolved(self, outcome: &CheckOutcome) -> Self {
+        let CheckOutcome { definition, report, .. } = outcome;
         Self {
-            footprint,
+            footprint: Footprint::of(outcome),
             warnings: definition.warnings.clone(),
             location: report.location.clone(),
             told_location: report.told_location(),
@@ -301,6 +290,15 @@ impl Probe {
     /// Why it is disarmed although it is enabled. Absent if it is not.
     pub(super) fn tripped(&self) -> Option<Trouble> {
         Some(stored_trouble(self.trip.as_ref()?, &self.name))
+    }
+
+    /// Its state while the kernel has it as it is wanted.
+    pub(super) fn settled(&self) -> ProbeState {
+        match self.tripped() {
+            Some(why) => ProbeState::Tripped(why),
+            None if self.spec.enabled => ProbeState::Armed,
+            None => ProbeState::Disabled,
+        }
     }
 
     /// Whether it is kept out of the kernel until its module is loaded.

@@ -15,10 +15,9 @@ use kprobed_audit::Entry;
 use super::account::Account;
 use super::audited;
 use super::controller::{Controller, ControllerParts, LiveProbe};
-use super::create::{refuse, settled_state};
-use super::footprint::Footprint;
+use super::create::refuse;
 use super::guard::{Held, Looked, look};
-use super::job::{Basis, Job};
+use super::job::Job;
 use super::judge::{Before, Work, each};
 use super::lease::{AtStart, Leases, expired};
 use super::observed::{Observed, ObservedEvent};
@@ -33,7 +32,7 @@ use kprobed_lang::definition::{Definition, ProbeKind};
 use kprobed_lang::model::ProbeUid;
 use kprobed_trace::decode::Schema;
 use kprobed_trace::pipeline::SourceTable;
-use kprobed_verdict::checker::{CheckOutcome, Checker};
+use kprobed_verdict::checker::Checker;
 
 /// A change that was not acknowledged when the daemon ended.
 pub(super) struct Unfinished {
@@ -77,17 +76,13 @@ pub(super) async fn find(
         let at_start = leases.at_start(&mut record, left.is_some());
         // What it has recorded until now is read, whatever becomes of it.
         live.extend(left.as_ref().and_then(|_| still_recorded(parts, sources, &mut facts, &record)));
-        let state = match &left {
-            Some(_) if record.spec.enabled => ProbeState::Armed,
-            Some(_) => ProbeState::Disabled,
-            None => ProbeState::Pending,
-        };
         // What its filter is about.
         let schema = live.get(&record.uid).map(|live: &LiveProbe| Arc::clone(&live.source.origin.schema));
-        let probe = Probe { own: left, schema, ..as_probe(&parts.checker, record, state) };
+        let probe = Probe { own: left, schema, ..as_probe(&parts.checker, record) };
         let state = match (unreadable, at_start) {
             (Some(why), _) => ProbeState::Failed(Trouble::of_row(&probe.name, &why)),
-            (None, AtStart::Wanted) => probe.state.clone(),
+            (None, AtStart::Wanted) if probe.own.is_some() => probe.settled(),
+            (None, AtStart::Wanted) => ProbeState::Pending,
             // Its event is removed with those of all others whose time is over.
             (None, AtStart::Over | AtStart::Unheld) => {
                 let over = expired(&probe, &leases.now()).map(|(_, trouble)| ProbeState::Expired(trouble));
@@ -112,7 +107,7 @@ pub(super) async fn find(
             && let Some(left) = left_of(tracefs, &list, &record)?.filter(|left| claimed.insert(left.id))
         {
             live.extend(still_recorded(parts, sources, &mut facts, &record));
-            made = Some(Probe { own: Some(left), ..as_probe(&parts.checker, record, ProbeState::Pending) });
+            made = Some(Probe { own: Some(left), ..as_probe(&parts.checker, record) });
         }
         unfinished.push(Unfinished { uid, entry, made, stays });
     }
@@ -175,8 +170,8 @@ impl Controller {
                 None => match job(&checker, &mut facts, &observed, &list, &probe, schema) {
                     Err(_) if probe.own.is_none() && probe.kind == ProbeKind::Event => {
                         tracing::info!(probe = %probe.name, "the host does not have the event of a probe: it waits");
-                        let state = settled_state(probe.is_to_record());
-                        Ok(Job::change(Probe { state, ..Probe::clone(&probe) }, Vec::new()))
+                        let waiting = Probe { state: probe.settled(), ..Probe::clone(&probe) };
+                        Ok(Job::change(waiting, Vec::new()))
                     }
                     judged => judged.map_err(|error| failed(&probe, &error)),
                 },
@@ -270,7 +265,6 @@ fn still_recorded(
     let reader = (&parts.mounted.tracefs, &*parts.checker);
     match event_source(reader, record, (&definition, &notations)) {
         Ok((id, source)) => {
-            source.origin.set_labels(record.spec.labels.clone());
             sources.insert([(id, Arc::clone(&source))]);
             Some((record.uid, LiveProbe { source, ever_enabled: true, account: Account::default() }))
         }
@@ -294,10 +288,7 @@ pub(super) fn job(
     let outcome = checker.check_text(&spec.definition, facts)?;
     // Its name is its own, or is checked below.
     refuse(spec.definition.as_str(), &outcome, None)?;
-    let footprint = Footprint::of(&outcome);
-    let notations = outcome.notations();
-    let CheckOutcome { definition, report, .. } = outcome;
-    let is_of_host = definition.is_of_host_event();
+    let is_of_host = outcome.definition.is_of_host_event();
     if probe.own.is_none() && !is_of_host && list.lines_of(&record.name).next().is_some() {
         return Err(Error::exists_foreign(&record.name));
     }
@@ -311,18 +302,14 @@ pub(super) fn job(
         Some(probe.is_to_record())
     };
     let aim = Aim { enabled, filter: &spec.filter, stack: spec.stack };
-    let state = match probe.tripped() {
-        Some(why) => ProbeState::Tripped(why),
-        None => settled_state(spec.enabled),
-    };
-    let found = Probe { kind: definition.kind, state, ..probe.clone() };
-    let mut found = found.resolved(&definition, &report, footprint);
+    let found = Probe { kind: outcome.definition.kind, state: probe.settled(), ..probe.clone() };
+    let mut found = found.resolved(&outcome);
     if found.own.is_none() {
         // The definition is rendered anew: another kernel may know other arguments.
-        let line = checker.kernel_line(&definition, record.name.parts()).text;
+        let line = checker.kernel_line(&outcome.definition, record.name.parts()).text;
         let steps = step::define(&line, aim);
         found.record.kernel_definition = line;
-        return Ok(Job::define(found, Basis { definition, notations, report }, steps));
+        return Ok(Job::define(found, outcome, steps));
     }
     let (Some(ObservedEvent::There { switch, filter, unarmed, .. }), Some(schema)) =
         (observed.events.get(&record.uid), schema)
@@ -340,11 +327,11 @@ fn failed(probe: &Probe, error: &Error) -> Probe {
 }
 
 /// A probe of which only its row is known, and what its definition says.
-pub(super) fn as_probe(checker: &Checker, record: Record, state: ProbeState) -> Probe {
+pub(super) fn as_probe(checker: &Checker, record: Record) -> Probe {
     let reading = checker.reading(&record.spec.definition);
     let kind = match &reading.result {
         Ok(Definition::Probe(definition)) => definition.kind,
         Ok(Definition::Delete(_)) | Err(_) => ProbeKind::Entry,
     };
-    Probe::unresolved(record, kind, state)
+    Probe::unresolved(record, kind, ProbeState::Pending)
 }

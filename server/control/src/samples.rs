@@ -95,7 +95,7 @@ pub fn recalled(checker: &Checker, records: Vec<Record>) -> Vec<Probe> {
     let (observed, mut facts) = (observed(), checker.recent_facts());
     let rights = Rights::new(Roles::default(), AuditQueue::new().0);
     let recalled = records.into_iter().map(|record| {
-        let probe = as_probe(checker, record, ProbeState::Pending);
+        let probe = as_probe(checker, record);
         let Looked::Clear(guarded) = look(checker, &rights, &probe, &mut facts) else {
             panic!("`{}` is held back", probe.name)
         };

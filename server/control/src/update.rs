@@ -7,10 +7,9 @@ use std::sync::Arc;
 use super::audited::Allowed;
 use super::command::{Changed, UpdateRequest};
 use super::controller::Controller;
-use super::create::{refuse, settled_state};
-use super::footprint::Footprint;
+use super::create::refuse;
 use super::guard::{Looked, look};
-use super::job::{Basis, Job};
+use super::job::Job;
 use super::judge::{Before, Grounds, Judged, Work};
 use super::observed::{ObservedEvent, lost};
 use super::step::{self, Aim, Seen};
@@ -21,7 +20,7 @@ use crate::store::ProbeSpec;
 use kprobed_host::tracefs::Presence;
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{KernelChange, LabelChange, MetadataChange};
-use kprobed_verdict::checker::{CheckOutcome, DefinitionText};
+use kprobed_verdict::checker::DefinitionText;
 
 impl Controller {
     pub(super) async fn judge_update(
@@ -143,16 +142,11 @@ impl Controller {
                 let spec = &wanted.spec;
                 let aim = Aim { enabled: request.enabled, filter: &spec.filter, stack: spec.stack };
                 let steps = step::change(&seen, aim);
-                let state = match wanted.tripped() {
-                    Some(why) => ProbeState::Tripped(why),
-                    None => settled_state(wanted.is_to_record()),
-                };
-                Ok(Job::change(Probe { state, ..wanted }, steps))
+                Ok(Job::change(Probe { state: wanted.settled(), ..wanted }, steps))
             }
             // It is recorded as it is wanted when it appears.
             (Some(ObservedEvent::Lost(Presence::Absent)), _) if probe.kind == ProbeKind::Event => {
-                let state = settled_state(wanted.is_to_record());
-                Ok(Job::change(Probe { state, ..wanted }, Vec::new()))
+                Ok(Job::change(Probe { state: wanted.settled(), ..wanted }, Vec::new()))
             }
             (Some(ObservedEvent::Lost(_)), _) if probe.kind == ProbeKind::Event => {
                 self.define_anew(wanted, grounds)
@@ -194,21 +188,14 @@ impl Controller {
         let definition = Arc::clone(&probe.spec.definition);
         let outcome = self.parts.checker.check_text(&definition, &mut grounds.facts)?;
         refuse(definition.as_str(), &outcome, None)?;
-        let footprint = Footprint::of(&outcome);
-        let notations = outcome.notations();
-        let CheckOutcome { definition, report, .. } = outcome;
         if probe.is_to_record() {
-            grounds.observed.switches.require_firing(definition.kind, report.arming)?;
+            grounds.observed.switches.require_firing(outcome.definition.kind, outcome.report.arming)?;
         }
-        let state = match probe.tripped() {
-            Some(why) => ProbeState::Tripped(why),
-            None => settled_state(probe.spec.enabled),
-        };
-        let probe = Probe { state, ..probe }.guarded(guarded);
-        let mut probe = probe.resolved(&definition, &report, footprint);
-        probe.record.kernel_definition = self.parts.checker.kernel_line(&definition, probe.name.parts()).text;
+        let mut probe = Probe { state: probe.settled(), ..probe }.guarded(guarded).resolved(&outcome);
+        let line = self.parts.checker.kernel_line(&outcome.definition, probe.name.parts());
+        probe.record.kernel_definition = line.text;
         let steps = step::define(&probe.kernel_definition, Aim::of(&probe));
-        let job = Job::define(probe, Basis { definition, notations, report }, steps);
+        let job = Job::define(probe, outcome, steps);
         self.judge_host_event_filter(&job)?;
         Ok(job)
     }
