@@ -5,7 +5,7 @@
 
 use std::path::Path;
 use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
 use super::calibrate::{calibrate, place_of_breakpoint};
 use super::cost::CostTable;
@@ -55,7 +55,7 @@ impl Controller {
         if let Some(table) = measured(parts) {
             let figures = serde_json::to_string(&table).unwrap_or_default();
             let stored = StoredCalibration { host, figures };
-            if let Err(error) = parts.store.set_calibration(&stored, SystemTime::now()).await {
+            if let Err(error) = parts.store.set_calibration(&stored).await {
                 tracing::warn!(%error, "cannot store what hits cost on this host: the next start measures it again");
             }
             parts.costs.set(table);
@@ -69,18 +69,8 @@ fn measured(parts: &ControllerParts) -> Option<CostTable> {
     let own = &parts.instance_options.name;
     match inside.and_then(|inside| calibrate(&parts.mounted.tracefs, own, inside)) {
         Ok(table) => {
-            tracing::info!(
-                took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-                ftrace_ns = table.ftrace.ns.round(),
-                error_ns = table.ftrace.error_ns.round(),
-                breakpoint_ns = table.breakpoint.ns.round(),
-                return_ns = table.return_.ns.round(),
-                argument_ns = table.argument.ns.round(),
-                read_ns = table.read.ns.round(),
-                text_ns = table.text.ns.round(),
-                guard_ns = table.guard.ns.round(),
-                "measured what hits cost"
-            );
+            let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+            tracing::info!(took_ms, ?table, "measured what hits cost");
             Some(table)
         }
         Err(error) => {
