@@ -322,7 +322,7 @@ impl Probe {
     /// What rules are compared with.
     pub fn object(&self) -> Object<'_> {
         let object = self.footprint.object(&self.name, &self.spec.labels);
-        Object { reads: self.footprint.reads_of_spec(&self.spec), ..object }
+        Object { reads: self.footprint.reads_of_spec(&self.spec, self.schema.as_deref()), ..object }
     }
 
     /// The module that its place is in.
