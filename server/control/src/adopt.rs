@@ -9,7 +9,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::adoptable::{Adoptable, has_guards, judge};
-use super::audited::Allowed;
 use super::controller::Controller;
 use super::job::Job;
 use super::judge::Work;
@@ -95,13 +94,12 @@ impl Controller {
         self.require_lease(caller, &name, None)?;
         self.require_room(caller, &name, &mut HashMap::new())?;
         adoption.probe.record = adoption.probe.record.by(&caller.principal);
-        let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = allowed.change("adopt", &adoption.probe.record);
         self.judge_filter(&adoption)?;
         let enabled_in = self.others(&name);
         let Adoption { probe, seen } = adoption;
         let steps = steps(&probe, &seen);
-        let work = Work::new(None, Job::change(probe, steps)).asked(request.request, entry);
+        let work = Work::new(None, Job::change(probe, steps));
+        let work = work.asked("adopt", (caller, rule), request.request);
         if request.validate_only {
             let plan = self.plan(std::slice::from_ref(&work));
             return Ok(Adopted { probe: Arc::new(work.job.probe), enabled_in, plan });

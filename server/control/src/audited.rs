@@ -11,38 +11,34 @@ use crate::auth::Caller;
 use crate::error::Error;
 use crate::store::{OWN_NAME, ProbeSpec, Record, RequestKey};
 
-/// Who may make a change, by which rule, and the request that asks for it.
-pub(super) struct Allowed<'a> {
-    pub(super) caller: &'a Caller,
-    pub(super) rule: Option<RuleName>,
-    pub(super) request: Option<&'a RequestKey>,
+/// A change that this rule allows, and after which the probe is this; or the removal of this one.
+pub(super) fn of_probe(
+    change: &'static str,
+    (caller, rule): (&Caller, Option<RuleName>),
+    request: Option<&RequestKey>,
+    record: &Record,
+) -> Entry {
+    let ProbeSpec { definition, enabled, filter, stack, .. } = &record.spec;
+    let line = &record.kernel_definition;
+    // An event of the host has no line.
+    let line = if line.is_empty() { definition.to_string() } else { line.clone() };
+    Entry {
+        probe: record.name.to_string(),
+        definition: if *stack { format!("{line} # with call stacks") } else { line },
+        enabled: Some(*enabled),
+        filter: filter.clone(),
+        request: request.map(|request| request.id.clone()).unwrap_or_default(),
+        ..entry(change, (caller, rule))
+    }
 }
 
-impl Allowed<'_> {
-    /// A change after which the probe is this, or the removal of this one.
-    pub(super) fn change(&self, change: &'static str, record: &Record) -> Entry {
-        let ProbeSpec { definition, enabled, filter, stack, .. } = &record.spec;
-        let line = &record.kernel_definition;
-        // An event of the host has no line.
-        let line = if line.is_empty() { definition.to_string() } else { line.clone() };
-        Entry {
-            probe: record.name.to_string(),
-            definition: if *stack { format!("{line} # with call stacks") } else { line },
-            enabled: Some(*enabled),
-            filter: filter.clone(),
-            ..self.entry(change)
-        }
-    }
-
-    /// A change of something else.
-    pub(super) fn entry(&self, change: &'static str) -> Entry {
-        Entry {
-            change: change.to_owned(),
-            rule: self.rule.as_ref().map(ToString::to_string).unwrap_or_default(),
-            request: self.request.map(|request| request.id.clone()).unwrap_or_default(),
-            operation: self.caller.operation.to_string(),
-            ..by(Action::Changed, self.caller)
-        }
+/// A change of something else.
+pub(super) fn entry(change: &'static str, (caller, rule): (&Caller, Option<RuleName>)) -> Entry {
+    Entry {
+        change: change.to_owned(),
+        rule: rule.map(|rule| rule.to_string()).unwrap_or_default(),
+        operation: caller.operation.to_string(),
+        ..by(Action::Changed, caller)
     }
 }
 

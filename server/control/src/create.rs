@@ -5,7 +5,6 @@
 
 use std::sync::Arc;
 
-use super::audited::Allowed;
 use super::command::{Changed, CreateRequest};
 use super::controller::Controller;
 use super::guard::Guarded;
@@ -62,9 +61,7 @@ impl Controller {
         let job = new_probe(&self.parts.checker, (caller, &told), request, grounds, &|| self.leases.now())?;
         self.judge_host_event_filter(&job)?;
         let rule = self.require(caller, &job.probe)?;
-        let allowed = Allowed { caller, rule, request: key.as_ref() };
-        let entry = allowed.change("create", &job.probe.record);
-        Ok(Judged::Work(vec![Work::new(None, job).asked(key, entry)]))
+        Ok(Judged::Work(vec![Work::new(None, job).asked("create", (caller, rule), key)]))
     }
 }
 

@@ -8,8 +8,9 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use kprobed_audit::Entry;
+use kprobed_rights::RuleName;
 
-use super::audited::refused;
+use super::audited::{self, refused};
 use super::command::{Applied, Asked, Change, Changed, Removed, Unit};
 use super::controller::Controller;
 use super::job::Job;
@@ -95,8 +96,14 @@ impl Work {
         Self { forgets, profile, ..Self::new(Some(before), job) }
     }
 
-    /// The same as what a client asks for.
-    pub(super) fn asked(self, request: Option<RequestKey>, entry: Entry) -> Self {
+    /// The same as what a caller asks for, whom this rule allows it.
+    pub(super) fn asked(
+        self,
+        change: &'static str,
+        by: (&Caller, Option<RuleName>),
+        request: Option<RequestKey>,
+    ) -> Self {
+        let entry = audited::of_probe(change, by, request.as_ref(), &self.probe().record);
         Self { request, entry: Some(Arc::new(entry)), ..self }
     }
 

@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
-use super::audited::Allowed;
 use super::command::{Changed, RemoveRequest, Removed};
 use super::controller::Controller;
 use super::handover::{Recorded, Settling};
@@ -83,9 +82,8 @@ impl Controller {
             Err(_) => self.profiles_by_uid()?.remove(&probe.uid),
         };
         grounds.claim(&probe, true)?;
-        let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = allowed.change("delete", &probe.record);
-        Ok(Judged::Work(vec![Work::taking_out(&probe, None, profile).asked(request.request, entry)]))
+        let work = Work::taking_out(&probe, None, profile);
+        Ok(Judged::Work(vec![work.asked("delete", (caller, rule), request.request)]))
     }
 
     /// The hit counts of all probes that the kernel has.

@@ -4,7 +4,6 @@
 
 use std::sync::Arc;
 
-use super::audited::Allowed;
 use super::command::{Changed, UpdateRequest};
 use super::controller::Controller;
 use super::create::refuse;
@@ -88,12 +87,11 @@ impl Controller {
         let rule = self.require_changed(caller, &probe, &job.probe)?;
         let record = &mut job.probe.record;
         (record.revision, record.update_time) = (probe.revision + 1, now.wall);
-        let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = allowed.change(request.change(), record);
         // An event that is defined anew has a new account.
         let drifted = drifted && job.basis.is_none();
         let before = Before { probe, drifted, is_to_record: request.enabled == Some(true) };
-        Ok(Judged::Work(vec![Work::new(Some(before), job).asked(request.request, entry)]))
+        let work = Work::new(Some(before), job).asked(request.change(), (caller, rule), request.request);
+        Ok(Judged::Work(vec![work]))
     }
 
     /// Whether a probe can be changed as requested, and what must be done in the kernel. Judged by

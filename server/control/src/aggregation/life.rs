@@ -17,7 +17,7 @@ use tokio::time::Instant;
 use super::access::{Access, LiveAggregation, counted, has_stacks};
 use super::plan::{Counted, Role, TriggerPlan};
 use super::{CreateAggregation, LATENCY_FIELD, MAX_AGGREGATIONS, NumberedAggregation, instance_name, result};
-use crate::audited::Allowed;
+use crate::audited;
 use crate::auth::Caller;
 use crate::controller::{Controller, in_kernel};
 use crate::error::{Error, Reason};
@@ -162,7 +162,7 @@ impl Controller {
         let (spec, plan) = self.plan_aggregation(spec, number, &probes)?;
         self.aggregations.made = number;
         let nmissed_before = self.nmissed(&plan);
-        let entry = described(Allowed { caller, rule, request: None }.entry("count"), &name, &plan);
+        let entry = described(audited::entry("count", (caller, rule)), &name, &plan);
         // It is a change of the kernel: nothing is counted without its entry.
         self.parts.store.add_audit(std::slice::from_ref(&entry)).await?;
         let made = self.aggregation_instance().and_then(|instance| {
@@ -442,8 +442,7 @@ impl Controller {
         self.access().require_deletion(caller, live)?;
         let is_observed = self.access().allows(caller, live);
         let rule = self.parts.rights.require(caller, None)?;
-        let entry =
-            described(Allowed { caller, rule, request: None }.entry("stop counting"), name, &live.plan);
+        let entry = described(audited::entry("stop counting", (caller, rule)), name, &live.plan);
         self.parts.store.tell(vec![entry.clone()]).await;
         match self.delete_aggregation(name) {
             Ok(last) => Ok(last.filter(|_| is_observed)),
