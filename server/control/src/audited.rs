@@ -6,7 +6,6 @@ use kprobed_audit::{Action, Entry};
 use kprobed_rights::RuleName;
 
 use super::command::{Asked, Change};
-use super::controller::Controller;
 use crate::auth::Caller;
 use crate::error::Error;
 use crate::store::{OWN_NAME, ProbeSpec, Record, RequestKey};
@@ -56,44 +55,22 @@ pub(super) fn refused(asked: &Asked, error: &Error) -> Option<Entry> {
         return None;
     }
     let (change, request, probe, definition) = match &asked.change {
-        Change::Create(request) => ("create", &request.request, "", request.definition.as_str()),
+        Change::Create(request) => ("create", &request.request, String::new(), request.definition.as_str()),
         Change::Update(request) => {
             let definition = request.definition.as_ref().map_or("", |definition| definition.as_str());
-            (request.change(), &request.request, request.name.as_str(), definition)
+            (request.change(), &request.request, request.name.clone(), definition)
         }
-        Change::Remove(request) => ("delete", &request.request, request.name.as_str(), ""),
+        Change::Remove(request) => ("delete", &request.request, request.name.clone(), ""),
+        Change::Adopt(request) => ("adopt", &request.request, request.name.to_string(), ""),
     };
     Some(Entry {
         change: change.to_owned(),
         request: request.as_ref().map(|request| request.id.clone()).unwrap_or_default(),
-        probe: probe.to_owned(),
+        probe,
         definition: definition.to_owned(),
         reason: error.to_string(),
         ..by(Action::Refused, &asked.caller)
     })
-}
-
-impl Controller {
-    /// The outcome of judging a request, which the audit log has if it is a refusal. What the roles or their
-    /// limits refuse is in the log already.
-    pub(super) fn noted<T>(
-        &self,
-        caller: &Caller,
-        change: &str,
-        probe: &str,
-        judged: Result<T, Error>,
-    ) -> Result<T, Error> {
-        judged.inspect_err(|error| {
-            if !error.is_of_roles() {
-                self.parts.rights.audit().note(Entry {
-                    change: change.to_owned(),
-                    probe: probe.to_owned(),
-                    reason: error.to_string(),
-                    ..by(Action::Refused, caller)
-                });
-            }
-        })
-    }
 }
 
 /// That a change was not made because the daemon ended before.

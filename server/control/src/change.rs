@@ -362,9 +362,10 @@ impl Controller {
                 live.source.origin.set_labels(probe.spec.labels.clone());
             }
         }
-        let Record { name, uid, spec, .. } = &probe.record;
+        let Record { name, uid, spec, adopted, .. } = &probe.record;
         let ProbeSpec { enabled, filter, labels, .. } = spec;
         match before {
+            None if *adopted => tracing::info!(probe = %name, %uid, state = ?probe.state, "adopted"),
             None => tracing::info!(probe = %name, %uid, state = ?probe.state, "created"),
             Some(before) if before.probe.revision != probe.revision => {
                 tracing::info!(probe = %name, enabled, filter, %labels, "updated");

@@ -12,7 +12,7 @@ use super::Probe;
 use super::controller::{Controller, answer};
 use super::plan::PlannedStep;
 use super::turn::{Account, QueuedCommand};
-use super::{AdoptRequest, Adopted, CountedHits, Ledger, Reconciliation};
+use super::{AdoptRequest, CountedHits, Ledger, Reconciliation};
 use crate::auth::Caller;
 use crate::error::Error;
 use crate::places::Places;
@@ -105,6 +105,8 @@ pub enum Change {
     Update(UpdateRequest),
     /// Remove one.
     Remove(RemoveRequest),
+    /// Make a probe of an event that the kernel has.
+    Adopt(AdoptRequest),
 }
 
 /// A change, and who asks for it.
@@ -164,7 +166,7 @@ impl Change {
         match self {
             Self::Create(_) => true,
             Self::Update(request) => request.definition.is_some(),
-            Self::Remove(_) => false,
+            Self::Remove(_) | Self::Adopt(_) => false,
         }
     }
 
@@ -174,6 +176,7 @@ impl Change {
             Self::Create(request) => request.validate_only,
             Self::Update(request) => request.validate_only,
             Self::Remove(request) => request.validate_only,
+            Self::Adopt(request) => request.validate_only,
         }
     }
 }
@@ -280,8 +283,19 @@ impl ControlHandle {
     }
 
     async fn apply_one(&self, kind: &'static str, caller: &Caller, change: Change) -> Result<Changed, Error> {
-        let applied = self.apply_as(kind, caller, vec![change], Unit::Each).await?;
-        applied.outcomes.into_iter().next_back().unwrap_or_else(|| Err(Error::stopping()))
+        self.planned(kind, caller, change).await.map(|(changed, _plan)| changed)
+    }
+
+    /// The outcome of a change, and what would be done for it if it was only checked.
+    async fn planned(
+        &self,
+        kind: &'static str,
+        caller: &Caller,
+        change: Change,
+    ) -> Result<(Changed, Vec<PlannedStep>), Error> {
+        let Applied { outcomes, plan } = self.apply_as(kind, caller, vec![change], Unit::Each).await?;
+        let outcome = outcomes.into_iter().next_back().unwrap_or_else(|| Err(Error::stopping()));
+        Ok((outcome?, plan))
     }
 
     /// Creates a probe.
@@ -366,13 +380,17 @@ impl ControlHandle {
         answer.await.unwrap_or_else(|_gone| Err(Error::stopping()))
     }
 
-    /// Makes a probe of an event that the kernel has.
+    /// Makes a probe of an event that the kernel has. Returns it, and what would be done if that was only checked.
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn adopt(&self, caller: &Caller, request: AdoptRequest) -> Result<Adopted, Error> {
-        let by = caller.clone();
-        self.act("adopt", Some(caller), async move |controller| controller.adopt(&by, request).await).await
+    pub async fn adopt(
+        &self,
+        caller: &Caller,
+        request: AdoptRequest,
+    ) -> Result<(Arc<Probe>, Vec<PlannedStep>), Error> {
+        let (adopted, plan) = self.planned("adopt", caller, Change::Adopt(request)).await?;
+        Ok((adopted.probe()?, plan))
     }
 
     /// Looks at all probes now, and repairs those that can be repaired and are due; with `force`

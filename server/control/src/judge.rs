@@ -1,7 +1,7 @@
 //! Requests for changes of probes: what is done for each, all judged by one look at the kernel; and what would be done.
 //!
 //! Owns which changes are made together, and the audit entries of those that are refused. Never judges a definition
-//! itself: [`super::create`], [`super::update`], [`super::replace`] and [`super::remove`] do. Writes nothing:
+//! itself: [`super::create`], [`super::update`], [`super::replace`], [`super::remove`] and [`super::adopt`] do. Writes nothing:
 //! [`super::change`] does.
 
 use std::collections::{HashMap, HashSet};
@@ -145,9 +145,10 @@ impl Work {
             let name = self.probe().name.clone();
             return Changed::Removed(Removed { name, profile: self.profile, note: "" });
         }
-        let probe = self.job.probe;
         // The kernel decides which state a new one will have.
-        let state = if self.before.is_none() { ProbeState::Pending } else { probe.state.clone() };
+        let is_new = self.before.is_none() && !self.adopts();
+        let probe = self.job.probe;
+        let state = if is_new { ProbeState::Pending } else { probe.state.clone() };
         Changed::Probe(Arc::new(Probe { state, ..probe }))
     }
 }
@@ -284,6 +285,7 @@ impl Controller {
                 Change::Create(request) => self.judge_creation(caller, request, &mut grounds).await,
                 Change::Update(request) => self.judge_update(caller, request, &mut grounds).await,
                 Change::Remove(request) => self.judge_removal(caller, request, &mut grounds).await,
+                Change::Adopt(request) => self.judge_adoption(caller, request, &mut grounds).await,
             });
         }
         judged

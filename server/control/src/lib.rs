@@ -69,7 +69,7 @@ mod update;
 mod watch;
 
 pub use account::Terms;
-pub use adopt::{AdoptRequest, Adopted, Declared};
+pub use adopt::{AdoptRequest, Declared};
 pub use adoptable::Obstacle;
 pub use aggregation::{CreateAggregation, NumberedAggregation, grown_since};
 pub use budget::{BudgetSettings, CostTable, Costs};

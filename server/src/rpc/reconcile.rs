@@ -16,9 +16,7 @@ use super::{labels, messages, status};
 use crate::turns;
 use kprobed_control::auth::{Caller, Rights};
 use kprobed_control::error::Error;
-use kprobed_control::{
-    AdoptRequest, Adopted, ControlHandle, Foreign, LookOutcome, Reconciled, Reconciliation, Sight,
-};
+use kprobed_control::{AdoptRequest, ControlHandle, Foreign, LookOutcome, Reconciled, Reconciliation, Sight};
 use kprobed_lang::model::{Glob, ProbeName};
 
 /// The service.
@@ -75,10 +73,10 @@ impl ReconcileService for ReconcileServer {
         status::answer(async move {
             let caller = access::caller(&request)?;
             let request = adoption(&caller, request.into_inner())?;
-            let Adopted { probe, enabled_in, plan } = self.control.adopt(&caller, request).await?;
+            let (probe, plan) = self.control.adopt(&caller, request).await?;
             Ok(Response::new(v1::AdoptProbeResponse {
                 probe: Some(probe_message(&self.foreign.checker, &probe)),
-                enabled_in,
+                enabled_in: turns::blocking(|| self.foreign.enabled_in(&probe.name)),
                 plan: messages::plan(&plan),
             }))
         })
