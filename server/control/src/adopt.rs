@@ -141,11 +141,7 @@ impl Controller {
         let record = Record { kernel_listing: own.listing.clone(), adopted: true, ..record };
         let mut probe = Probe { own: Some(own), ..Probe::checked(record, &outcome) };
         let Observed { switches, mut events, .. } = self.observer.observe(&[Arc::new(probe.clone())]);
-        let Some(ObservedEvent::There { switch, filter: in_force, unarmed, .. }) = events.remove(&probe.uid)
-        else {
-            return Err(gone());
-        };
-        let seen = Seen { switch, filter: in_force, unarmed };
+        let Some(ObservedEvent::There { seen, .. }) = events.remove(&probe.uid) else { return Err(gone()) };
         let enabled = enabled.unwrap_or(seen.switch != Switch::Off);
         if enabled {
             switches.require_firing(outcome.definition.kind, outcome.report.arming)?;

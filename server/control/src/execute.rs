@@ -1,6 +1,6 @@
 //! Execution of steps: writing the changes of many probes to the kernel.
 //!
-//! Owns how the steps of many probes are taken together, phase by phase ([`Phase`]). Reads each
+//! Owns how the steps of many probes are taken together, in the [order](Step::order) of these. Reads each
 //! list of the host once for all of them, and each event's id right before each write. If a step of
 //! one probe fails, takes back the steps of that probe only. Never decides what is done, and never
 //! touches the database or the readers.
@@ -14,7 +14,7 @@ use super::harm::refuse_harm;
 use super::job::Job;
 use super::own;
 use super::source::event_source;
-use super::step::{Phase, Step};
+use super::step::Step;
 use crate::error::Error;
 use kprobed_host::kernel::FactsCache;
 use kprobed_host::tracefs::{
@@ -65,16 +65,10 @@ impl Executor<'_> {
     pub(super) fn carry_out(&self, jobs: &mut [&mut Job]) {
         self.begin_host_events(jobs);
         self.recognise(jobs);
-        for phase in Phase::ALL {
-            match phase {
-                Phase::Disable => self.disable(jobs),
-                Phase::Define => self.define(jobs),
-                Phase::Filter => self.filter(jobs),
-                Phase::Enable => self.enable(jobs),
-                // Not one by one, and not beside others: see [`super::remove`].
-                Phase::Delete => {}
-            }
-        }
+        self.disable(jobs);
+        self.define(jobs);
+        self.filter(jobs);
+        self.enable(jobs);
         let mut off: Vec<_> =
             jobs.iter_mut().map(|job| &mut **job).filter(|job| job.is_off_and_not_counted()).collect();
         if !off.is_empty() {

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::observed::{Observed, ObservedEvent, Switch, Switches};
 use super::own;
 use super::probe::Probe;
+use super::step::Seen;
 use kprobed_host::kernel::Livepatches;
 use kprobed_host::tracefs::{
     Alteration, CachedReading, CurrentInstance, Instance, InstanceFile, KprobeList, Presence,
@@ -176,10 +177,8 @@ impl Observer {
         let unarmed = switch == Switch::On && self.is_unarmed(lists, probe);
         let is_loaded = |module| lists.modules.as_ref().is_none_or(|modules| modules.contains(module));
         Ok(ObservedEvent::There {
-            switch,
-            filter,
+            seen: Seen { switch, filter, unarmed },
             shared: presence == Presence::Shared,
-            unarmed,
             module_is_absent: probe.module().is_some_and(|module| !is_loaded(module)),
         })
     }

@@ -12,7 +12,7 @@ use super::controller::in_kernel;
 use super::handover::Recorded;
 use super::job::Job;
 use super::remove::Room;
-use super::step::{Phase, Step};
+use super::step::Step;
 use kprobed_host::tracefs::{Alteration, OwnEvent};
 use kprobed_lang::model::ProbeName;
 
@@ -155,12 +155,11 @@ impl KernelPlan {
 
     /// Adds the creation and change of events, in the order in which [`super::execute`] does that.
     pub(super) fn change(&mut self, jobs: &[&Job]) {
-        for phase in Phase::ALL {
-            for job in jobs {
-                for step in job.steps().filter(|step| step.phase() == phase) {
-                    self.event(&job.probe.name, step.clone());
-                }
-            }
+        let steps = jobs.iter().flat_map(|job| job.steps().map(|step| (&job.probe.name, step)));
+        let mut steps: Vec<_> = steps.collect();
+        steps.sort_by_key(|(_, step)| step.order());
+        for (name, step) in steps {
+            self.event(name, step.clone());
         }
         for job in jobs.iter().filter(|job| in_kernel(&job.probe.state)) {
             let after = After { filter: job.probe.spec.filter.clone(), enabled: job.probe.is_to_record() };

@@ -22,7 +22,7 @@ use super::judge::{Before, Work, each};
 use super::lease::{AtStart, Leases, expired};
 use super::observed::{Observed, ObservedEvent};
 use super::source::{event_source, of_stored};
-use super::step::{self, Aim, Seen};
+use super::step::{self, Aim};
 use super::{Probe, ProbeState, Trouble, own};
 use crate::error::Error;
 use crate::store::{Interrupted, ProbeSpec, Record, StoredProbe};
@@ -311,13 +311,11 @@ pub(super) fn job(
         found.record.kernel_definition = line;
         return Ok(Job::define(found, outcome, steps));
     }
-    let (Some(ObservedEvent::There { switch, filter, unarmed, .. }), Some(schema)) =
-        (observed.events.get(&record.uid), schema)
+    let (Some(ObservedEvent::There { seen, .. }), Some(schema)) = (observed.events.get(&record.uid), schema)
     else {
         return Err(own::missing(Presence::Absent, &record.name));
     };
-    let seen = Seen { switch: *switch, filter: filter.clone(), unarmed: *unarmed };
-    Ok(Job::change(Probe { schema: Some(schema), ..found }, step::change(&seen, aim)))
+    Ok(Job::change(Probe { schema: Some(schema), ..found }, step::change(seen, aim)))
 }
 
 /// A probe that the kernel does not have.

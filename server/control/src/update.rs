@@ -11,7 +11,7 @@ use super::guard::{Looked, look};
 use super::job::Job;
 use super::judge::{Before, Grounds, Judged, Work};
 use super::observed::{ObservedEvent, lost};
-use super::step::{self, Aim, Seen};
+use super::step::{self, Aim};
 use super::{Probe, ProbeState};
 use crate::auth::Caller;
 use crate::error::{Error, Reason};
@@ -122,7 +122,7 @@ impl Controller {
         let Grounds { observed, facts, .. } = grounds;
         let event = observed.events.get(&probe.uid);
         match (event, &probe.own) {
-            (Some(ObservedEvent::There { switch, filter, unarmed, module_is_absent, .. }), Some(own)) => {
+            (Some(ObservedEvent::There { seen, module_is_absent, .. }), Some(own)) => {
                 if request.enabled == Some(true) {
                     let arming = match probe.arming {
                         // Its module was not loaded when it was looked at.
@@ -136,10 +136,9 @@ impl Controller {
                 if let Some(filter) = new_filter.filter(|filter| !filter.is_empty()) {
                     self.executor().judge_filter(own, filter, probe.schema.as_ref())?;
                 }
-                let seen = Seen { switch: *switch, filter: filter.clone(), unarmed: *unarmed };
                 let spec = &wanted.spec;
                 let aim = Aim { enabled: request.enabled, filter: &spec.filter, stack: spec.stack };
-                let steps = step::change(&seen, aim);
+                let steps = step::change(seen, aim);
                 Ok(Job::change(Probe { state: wanted.settled(), ..wanted }, steps))
             }
             // It is recorded as it is wanted when it appears.
