@@ -16,7 +16,6 @@ use super::account::Account;
 use super::audited;
 use super::controller::{Controller, ControllerParts, LiveProbe};
 use super::create::refuse;
-use super::guard::{Held, Looked, look};
 use super::job::Job;
 use super::judge::{Before, Work, each};
 use super::lease::{AtStart, Leases, expired};
@@ -152,34 +151,36 @@ impl Controller {
     /// Makes probes record as their rows say: those that the kernel still has, and those that are defined anew. Those
     /// that mean something else on this kernel, and those that cannot be brought back, are not in the kernel then.
     pub(super) async fn bring_back(&mut self, wanted: &[ProbeUid]) {
-        let probes: Vec<_> = wanted.iter().filter_map(|uid| self.parts.registry.by_uid(*uid)).collect();
-        let probes = self.compared(probes).await;
-        let observed =
-            self.observer.observe(&probes.iter().map(|(probe, _)| Arc::clone(probe)).collect::<Vec<_>>());
+        let probes = wanted.iter().filter_map(|uid| self.parts.registry.by_uid(*uid));
+        let (probes, damaged): (Vec<_>, Vec<_>) = probes.partition(|probe| probe.require_readable().is_ok());
+        let out = |probe: &Arc<Probe>| Probe { own: None, schema: None, ..Probe::clone(probe) };
+        let mut works: Vec<_> = damaged.iter().map(|probe| keeping_out(probe, out(probe))).collect();
+        let observed = self.observer.observe(&probes);
         let list = self.tracefs().kprobe_list().unwrap_or_default();
         let checker = Arc::clone(&self.parts.checker);
         let mut facts = checker.recent_facts();
-        let mut works = Vec::with_capacity(probes.len());
-        for (probe, held) in probes {
-            let schema = self.live.get(&probe.uid).map(|live| Arc::clone(&live.source.origin.schema));
-            let judged = match held {
-                Some(held) => Err(held.hold(Probe::clone(&probe))),
-                None if probe.require_readable().is_err() => {
-                    Err(Probe { own: None, schema: None, ..Probe::clone(&probe) })
+        for (probe, compared) in self.compared(probes).await {
+            let probe = match compared {
+                Ok(now) => self.parts.registry.put(now),
+                Err(held) => {
+                    works.push(keeping_out(&probe, held.hold(Probe::clone(&probe))));
+                    continue;
                 }
-                None => match job(&checker, &mut facts, &observed, &list, &probe, schema) {
-                    Err(_) if probe.own.is_none() && probe.kind == ProbeKind::Event => {
-                        tracing::info!(probe = %probe.name, "the host does not have the event of a probe: it waits");
-                        let waiting = Probe { state: probe.settled(), ..Probe::clone(&probe) };
-                        Ok(Job::change(waiting, Vec::new()))
-                    }
-                    judged => judged.map_err(|error| failed(&probe, &error)),
-                },
             };
-            works.push(match judged {
-                Ok(job) => Work::new(Some(Before { probe, drifted: false, is_to_record: false }), job),
-                Err(kept_out) => keeping_out(&probe, kept_out),
-            });
+            let schema = self.live.get(&probe.uid).map(|live| Arc::clone(&live.source.origin.schema));
+            let job = match job(&checker, &mut facts, &observed, &list, &probe, schema) {
+                Ok(job) => job,
+                Err(_) if probe.own.is_none() && probe.kind == ProbeKind::Event => {
+                    tracing::info!(probe = %probe.name, "the host does not have the event of a probe: it waits");
+                    let waiting = Probe { state: probe.settled(), ..Probe::clone(&probe) };
+                    Job::change(waiting, Vec::new())
+                }
+                Err(error) => {
+                    works.push(keeping_out(&probe, failed(&probe, &error)));
+                    continue;
+                }
+            };
+            works.push(Work::new(Some(Before { probe, drifted: false, is_to_record: false }), job));
         }
         let befores: Vec<_> = works.iter().filter_map(|work| work.before.as_ref()).collect();
         let befores: Vec<_> = befores.into_iter().map(|before| Arc::clone(&before.probe)).collect();
@@ -197,37 +198,6 @@ impl Controller {
                 self.parts.registry.put(probe);
             }
         }
-    }
-
-    /// Compares what probes mean on this kernel with what they were made for. Returns them with why they are held back;
-    /// absent if they are not.
-    async fn compared(&mut self, probes: Vec<Arc<Probe>>) -> Vec<(Arc<Probe>, Option<Box<Held>>)> {
-        let checker = Arc::clone(&self.parts.checker);
-        let mut facts = checker.recent_facts();
-        let (mut compared, mut unsaved) = (Vec::with_capacity(probes.len()), Vec::new());
-        for probe in probes {
-            if probe.require_readable().is_err() {
-                compared.push((probe, None));
-                continue;
-            }
-            match look(&checker, &self.parts.rights, &probe, &mut facts) {
-                Looked::Held(held) => compared.push((probe, Some(held))),
-                Looked::Clear(guarded) => {
-                    let is_other = guarded.is_other_than(&probe.guarded);
-                    let probe = self.parts.registry.put(Probe::clone(&probe).guarded(guarded));
-                    if is_other {
-                        unsaved.push(Arc::clone(&probe));
-                    }
-                    compared.push((probe, None));
-                }
-            }
-        }
-        let records: Vec<_> = unsaved.iter().map(|probe| &probe.record).collect();
-        if let Err(error) = self.parts.store.note(&records).await {
-            // The next start compares again.
-            tracing::warn!(%error, "cannot write down what probes mean on this kernel");
-        }
-        compared
     }
 }
 

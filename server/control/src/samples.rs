@@ -18,7 +18,7 @@ use kprobed_verdict::validate::Arming;
 
 use crate::auth::{AuditQueue, Caller, Rights};
 use crate::create::new_probe;
-use crate::guard::{Looked, look};
+use crate::guard::look;
 use crate::judge::Grounds;
 use crate::observed::Switches;
 use crate::reconcile::{as_probe, job};
@@ -96,7 +96,7 @@ pub fn recalled(checker: &Checker, records: Vec<Record>) -> Vec<Probe> {
     let rights = Rights::new(Roles::default(), AuditQueue::new().0);
     let recalled = records.into_iter().map(|record| {
         let probe = as_probe(checker, record);
-        let Looked::Clear(guarded) = look(checker, &rights, &probe, &mut facts) else {
+        let Ok(guarded) = look(checker, &rights, &probe, &mut facts) else {
             panic!("`{}` is held back", probe.name)
         };
         let probe = probe.guarded(guarded);

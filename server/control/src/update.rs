@@ -7,7 +7,7 @@ use std::sync::Arc;
 use super::command::{Changed, UpdateRequest};
 use super::controller::Controller;
 use super::create::refuse;
-use super::guard::{Looked, look};
+use super::guard::look;
 use super::job::Job;
 use super::judge::{Before, Grounds, Judged, Work};
 use super::observed::{ObservedEvent, lost};
@@ -178,9 +178,9 @@ impl Controller {
             return Err(Error::exists_foreign(&probe.name));
         }
         let guarded = match look(&self.parts.checker, &self.parts.rights, &probe, &mut grounds.facts) {
-            Looked::Clear(guarded) => guarded,
-            Looked::Held(held) if held.waits_for_module() => held.into_guarded(),
-            Looked::Held(held) => return Err(held.error(&probe)),
+            Ok(guarded) => guarded,
+            Err(held) if held.waits_for_module() => held.into_guarded(),
+            Err(held) => return Err(held.error(&probe)),
         };
         let definition = Arc::clone(&probe.spec.definition);
         let outcome = self.parts.checker.check_text(&definition, &mut grounds.facts)?;
