@@ -69,8 +69,7 @@ impl Executor<'_> {
         self.define(jobs);
         self.filter(jobs);
         self.enable(jobs);
-        let mut off: Vec<_> =
-            jobs.iter_mut().map(|job| &mut **job).filter(|job| job.is_off_and_not_counted()).collect();
+        let mut off = those(jobs, Job::is_off_and_not_counted);
         if !off.is_empty() {
             self.count(&mut off);
         }
@@ -107,15 +106,14 @@ impl Executor<'_> {
 
     /// Ends the jobs whose event does not exist any more.
     fn recognise(&self, jobs: &mut [&mut Job]) {
-        let mut jobs = jobs.iter_mut().map(|job| &mut **job).filter(|job| job.changes_an_event()).peekable();
-        if jobs.peek().is_some() {
+        let mut jobs = those(jobs, Job::changes_an_event);
+        if !jobs.is_empty() {
             self.require_listed(&mut jobs);
         }
     }
 
     fn disable(&self, jobs: &mut [&mut Job]) {
-        let mut jobs: Vec<_> =
-            jobs.iter_mut().map(|job| &mut **job).filter(|job| job.is_next(&Step::Disable)).collect();
+        let mut jobs = those(jobs, |job| job.is_next(&Step::Disable));
         for jobs in jobs.chunks_mut(SWITCHED_AT_ONCE) {
             for job in &mut *jobs {
                 job.take_step(|probe, _step| self.set_enabled(probe, false));
@@ -125,7 +123,7 @@ impl Executor<'_> {
     }
 
     fn define(&self, jobs: &mut [&mut Job]) {
-        let mut jobs: Vec<_> = jobs.iter_mut().map(|job| &mut **job).filter(|job| job.defines()).collect();
+        let mut jobs = those(jobs, Job::defines);
         if jobs.is_empty() {
             return;
         }
@@ -194,8 +192,7 @@ impl Executor<'_> {
     }
 
     fn enable(&self, jobs: &mut [&mut Job]) {
-        let mut jobs: Vec<_> =
-            jobs.iter_mut().map(|job| &mut **job).filter(|job| job.is_next(&Step::Enable)).collect();
+        let mut jobs = those(jobs, |job| job.is_next(&Step::Enable));
         for jobs in jobs.chunks_mut(SWITCHED_AT_ONCE) {
             if jobs.iter().any(|job| job.basis.is_none()) {
                 self.count(jobs);
@@ -210,12 +207,11 @@ impl Executor<'_> {
         }
         // Their ids were compared right before: an event that has taken a name since is listed
         // differently, or does the same.
-        let mut jobs = jobs.into_iter();
         self.require_listed(&mut jobs);
     }
 
     /// Ends the jobs whose event is not listed any more.
-    fn require_listed(&self, jobs: &mut dyn Iterator<Item = &mut Job>) {
+    fn require_listed(&self, jobs: &mut [&mut Job]) {
         let list = self.tracefs.kprobe_list();
         for job in jobs {
             let found = match (&list, &job.probe.own) {
@@ -341,6 +337,11 @@ impl Executor<'_> {
         let functions = facts.as_ref().map(|facts| &facts.symbols as &dyn Functions);
         Filter::parse(filter).and_then(|filter| filter.check_for_kernel(schema, functions)).err()
     }
+}
+
+/// The jobs of which that is so.
+fn those<'j>(jobs: &'j mut [&mut Job], is_so: impl Fn(&Job) -> bool) -> Vec<&'j mut Job> {
+    jobs.iter_mut().map(|job| &mut **job).filter(|job| is_so(job)).collect()
 }
 
 /// Ends the jobs whose probe the kernel has not registered, though it took the definition. Each

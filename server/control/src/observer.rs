@@ -102,7 +102,7 @@ impl Observer {
                 Ok(event) => event,
                 // Its files went while they were read: with the instance, or alone.
                 Err(error) if !instance.root().is_dir() => return Err(error),
-                Err(error) => match self.presence(&*self.tracefs.kprobe_list()?, probe)? {
+                Err(error) => match own::presence(&self.tracefs, &*self.tracefs.kprobe_list()?, probe)? {
                     presence if presence.is_ours() => ObservedEvent::Unknown(error.to_string()),
                     presence => ObservedEvent::Lost(presence),
                 },
@@ -146,21 +146,13 @@ impl Observer {
         })
     }
 
-    fn presence(&self, list: &KprobeList, probe: &Probe) -> Result<Presence, TracefsError> {
-        match &probe.own {
-            Some(own) => self.tracefs.presence_in(list, own),
-            None if self.tracefs.has_event(probe.name.group(), probe.name.event()) => Ok(Presence::Foreign),
-            None => Ok(Presence::Absent),
-        }
-    }
-
     fn event(
         &self,
         instance: &Instance,
         lists: &mut Lists,
         probe: &Probe,
     ) -> Result<ObservedEvent, TracefsError> {
-        let presence = self.presence(&lists.kprobes, probe)?;
+        let presence = own::presence(&self.tracefs, &lists.kprobes, probe)?;
         if !presence.is_ours() {
             return Ok(ObservedEvent::Lost(presence));
         }

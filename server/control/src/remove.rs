@@ -111,18 +111,10 @@ impl Controller {
         outcomes.iter().map(Result::is_ok).collect()
     }
 
-    /// What the kernel has under the name of a probe.
-    pub(super) fn presence(&self, probe: &Probe) -> Result<Presence, Error> {
-        Ok(match &probe.own {
-            Some(event) => self.tracefs().presence(event)?,
-            None if self.tracefs().has_event(probe.name.group(), probe.name.event()) => Presence::Foreign,
-            None => Presence::Absent,
-        })
-    }
-
     /// Refuses when the kernel's event is not ours.
     pub(super) fn require_own(&self, probe: &Probe) -> Result<(), Error> {
-        own::require(self.presence(probe)?, &probe.name)
+        let list = self.tracefs().kprobe_list()?;
+        own::require(own::presence(self.tracefs(), &list, probe)?, &probe.name)
     }
 
     pub(super) fn forget_live(&mut self, gone: &[ProbeUid]) {
@@ -197,13 +189,10 @@ impl Controller {
             Ok(list) => list,
             Err(error) => return probes.iter().map(|_| Err(error.again().into())).collect(),
         };
-        let switch_off = |probe: &Arc<Probe>| match &probe.own {
-            Some(event) => {
-                let presence = self.tracefs().presence_in(&list, event)?;
-                end(&self.parts.instance, probe, presence)?;
-                Ok(presence)
-            }
-            None => self.presence(probe),
+        let switch_off = |probe: &Arc<Probe>| -> Result<Presence, Error> {
+            let presence = own::presence(self.tracefs(), &list, probe)?;
+            end(&self.parts.instance, probe, presence)?;
+            Ok(presence)
         };
         probes.iter().map(switch_off).collect()
     }

@@ -135,7 +135,7 @@ impl ProbeServer {
 
     fn message(&self, probe: &Probe) -> v1::Probe {
         let is_counted = probe.kind != ProbeKind::Event;
-        let cost = || hit_cost(&self.costs.table(), probe.kind, probe.arming, &probe.kernel_definition);
+        let cost = || hit_cost(self.costs.table(), probe.kind, probe.arming, &probe.kernel_definition);
         v1::Probe { hit_cost: is_counted.then(cost), ..probe_message(&self.checker, probe) }
     }
 
@@ -178,7 +178,7 @@ impl ProbeServer {
         let (mut facts, detail) = (self.checker.recent_facts(), (Detail::Listing, viewer));
         let answer = answer(&self.checker, &definition, name.as_ref(), &mut facts, detail);
         let mut response = answer?;
-        response.hit_cost = checked_cost(&self.costs.table(), &response);
+        response.hit_cost = checked_cost(self.costs.table(), &response);
         if let Some(v1::ProbeSpec { kind, .. }) = &response.spec
             && *kind == i32::from(v1::ProbeKind::Event)
             && let Ok(event) = response.name.parse::<ProbeName>()

@@ -143,7 +143,7 @@ impl Controller {
         let armed = counts.filter(|(probe, _)| is_armed(probe));
         let armed = armed.map(|(probe, hits)| (probe, hits.hits.saturating_add(hits.nmissed)));
         let armed: Vec<_> = armed.collect();
-        Ok(self.budget.readings(armed.into_iter(), &self.parts.costs.table()))
+        Ok(self.budget.readings(armed.into_iter(), self.parts.costs.table()))
     }
 
     /// Disarms probes, and stores why.

@@ -4,7 +4,7 @@
 //! is in [`super::calibrate`].
 
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
+use std::sync::OnceLock;
 use std::time::Instant;
 
 use super::calibrate::{calibrate, place_of_breakpoint};
@@ -13,24 +13,18 @@ use crate::controller::{Controller, ControllerParts};
 use crate::store::StoredCalibration;
 use kprobed_host::kernel::HostIdentity;
 
-/// The figures in force, which the control thread sets and checks read.
-#[derive(Debug)]
-pub struct Costs(RwLock<Arc<CostTable>>);
-
-impl Default for Costs {
-    fn default() -> Self {
-        Self(RwLock::new(Arc::new(CostTable::CONSERVATIVE)))
-    }
-}
+/// The figures in force, which the control thread sets when it starts, and checks read.
+#[derive(Debug, Default)]
+pub struct Costs(OnceLock<CostTable>);
 
 impl Costs {
     /// The figures.
-    pub fn table(&self) -> Arc<CostTable> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    pub fn table(&self) -> &CostTable {
+        self.0.get().unwrap_or(&CostTable::CONSERVATIVE)
     }
 
     fn set(&self, table: CostTable) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+        self.0.get_or_init(|| table);
     }
 }
 
