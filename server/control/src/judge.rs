@@ -107,11 +107,6 @@ impl Work {
         Self { request, entry: Some(Arc::new(entry)), ..self }
     }
 
-    /// The same as what the daemon does by itself, whatever the database says.
-    pub(super) fn insisting(self, entry: Entry) -> Self {
-        Self { entry: Some(Arc::new(entry)), insists: true, ..self }
-    }
-
     /// Whether it makes a probe of an event that the kernel has.
     pub(super) const fn adopts(&self) -> bool {
         self.before.is_none() && self.job.probe.record.adopted

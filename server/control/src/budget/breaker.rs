@@ -109,12 +109,6 @@ impl Controller {
     /// Does what is due: a look at the costs.
     pub(crate) async fn attend_budget(&mut self) {
         let now = Instant::now();
-        if self.budget.pace.next().is_some_and(|next| next <= now) {
-            self.look_at_costs(now).await;
-        }
-    }
-
-    async fn look_at_costs(&mut self, now: Instant) {
         let readings = match self.readings() {
             Ok(readings) => readings,
             Err(error) => {
@@ -159,9 +153,10 @@ impl Controller {
             let steps = if probe.spec.enabled { vec![Step::Disable] } else { Vec::new() };
             let mut after = Probe { state: ProbeState::Tripped(trouble.clone()), ..Probe::clone(&probe) };
             after.record.trip = Some(to_store(&trouble));
-            let entry = audited::entry_of_end(&probe.record, &trouble.reason);
+            let entry = Some(Arc::new(audited::entry_of_end(&probe.record, &trouble.reason)));
             let before = Before { probe: Arc::clone(&probe), drifted: false, is_to_record: false };
-            work.push(Work::new(Some(before), Job::change(after, steps)).insisting(entry));
+            let disarming = Work::new(Some(before), Job::change(after, steps));
+            work.push(Work { entry, insists: true, ..disarming });
             tripped.push((probe, breach));
         }
         let outcomes = self.change(each(work)).await;

@@ -178,23 +178,13 @@ impl Controller {
             probes.truncate(AT_ONCE);
             self.leases.holds.look_again();
         }
-        let mut works = self.taking_out_of_use(&probes).await;
-        for work in &mut works {
-            work.forgets = true;
-            work.entry = Some(Arc::new(audited::entry_of_end(&work.probe().record, HOLD_ENDED)));
-        }
         // When that cannot be written, the next start does the same: it knows no hold of another
         // run.
-        for (probe, outcome) in probes.iter().zip(self.change(each(works)).await) {
-            match outcome {
-                Ok(_) => tracing::info!(probe = %probe.name, "deleted: the client that held it has gone"),
-                Err(error) => {
-                    let reason = HOLD_ENDED.to_owned();
-                    let trouble = Trouble { code: "HOLD_ENDED", reason, hint: String::new() };
-                    self.mark_stuck(probe, &trouble, &error);
-                }
-            }
-        }
+        let held = |probe| {
+            let reason = HOLD_ENDED.to_owned();
+            (probe, None, Trouble { code: "HOLD_ENDED", reason, hint: String::new() })
+        };
+        self.end(probes.into_iter().map(held).collect()).await;
     }
 
     /// Removes probes from the kernel whose lease has ended.
@@ -204,18 +194,31 @@ impl Controller {
         probes.retain(|probe| is_due(probe, &self.retries, now.boot_ns));
         // The alarm rings for the others at once.
         probes.truncate(AT_ONCE);
+        let over = probes.into_iter().filter_map(|probe| {
+            let (end, trouble) = expired(&probe, &now)?;
+            Some((probe, Some(end), trouble))
+        });
+        self.end(over.collect()).await;
+    }
+
+    /// Takes probes out of the kernel whose time is over. Each is listed as expired if its lease has an end, and is
+    /// deleted otherwise.
+    async fn end(&mut self, over: Vec<(Arc<Probe>, Option<SystemTime>, Trouble)>) {
+        let probes: Vec<_> = over.iter().map(|(probe, ..)| Arc::clone(probe)).collect();
         let mut works = self.taking_out_of_use(&probes).await;
-        for work in &mut works {
-            let Some((expire_time, trouble)) = expired(work.probe(), &now) else { continue };
-            work.entry = Some(Arc::new(audited::entry_of_end(&work.probe().record, &trouble.reason)));
-            work.job.probe = as_expired(work.probe(), trouble);
-            work.job.probe.record.lease_ended = Some(expire_time);
+        for (work, (probe, end, trouble)) in works.iter_mut().zip(&over) {
+            work.entry = Some(Arc::new(audited::entry_of_end(&probe.record, &trouble.reason)));
+            work.forgets = end.is_none();
+            if end.is_some() {
+                work.job.probe = as_expired(probe, trouble.clone());
+                work.job.probe.record.lease_ended = *end;
+            }
         }
-        for (probe, outcome) in probes.iter().zip(self.change(each(works)).await) {
-            let Some((_, trouble)) = expired(probe, &now) else { continue };
-            match outcome {
-                Ok(_) => tracing::info!(probe = %probe.name, reason = trouble.reason, "expired"),
-                Err(error) => self.mark_stuck(probe, &trouble, &error),
+        for ((probe, end, trouble), outcome) in over.iter().zip(self.change(each(works)).await) {
+            match (outcome, end) {
+                (Ok(_), Some(_)) => tracing::info!(probe = %probe.name, reason = trouble.reason, "expired"),
+                (Ok(_), None) => tracing::info!(probe = %probe.name, "deleted: {HOLD_ENDED}"),
+                (Err(error), _) => self.mark_stuck(probe, trouble, &error),
             }
         }
     }
