@@ -426,7 +426,6 @@ impl ControlHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Controller;
 
     #[tokio::test]
     async fn a_command_knows_that_its_caller_has_gone() {
