@@ -43,8 +43,8 @@ pub struct CreateRequest {
     pub validate_only: bool,
 }
 
-/// Change a probe.
-#[derive(Clone, Debug)]
+/// Change a probe. The default changes nothing.
+#[derive(Clone, Debug, Default)]
 pub struct UpdateRequest {
     /// `GROUP/EVENT` or `EVENT`.
     pub name: String,

@@ -11,7 +11,7 @@ use super::budget::stored_trouble;
 use super::footprint::Footprint;
 use super::guard::Guarded;
 use crate::error::{Error, Reason};
-use crate::store::{ProbeSpec, Record, StoreError};
+use crate::store::{Record, StoreError};
 use kprobed_host::tracefs::OwnEvent;
 use kprobed_lang::definition::{Code, Diagnostic, ProbeKind};
 use kprobed_rights::Object;
@@ -310,13 +310,6 @@ impl Probe {
     pub(super) fn guarded(mut self, guarded: Guarded) -> Self {
         self.record.meaning = guarded.meaning();
         Self { guarded, ..self }
-    }
-
-    /// The same probe with another specification.
-    pub(super) fn wanting(&self, spec: ProbeSpec) -> Self {
-        let mut probe = self.clone();
-        probe.record.spec = spec;
-        probe
     }
 
     /// What rules are compared with.

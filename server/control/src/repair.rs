@@ -308,7 +308,8 @@ impl Controller {
             return Ok(None);
         }
         let wanted = Probe::clone(probe);
-        let request = UpdateRequest::to_switch(probe.name.to_string(), probe.is_to_record());
+        let enabled = Some(probe.is_to_record());
+        let request = UpdateRequest { enabled, ..UpdateRequest::default() };
         let job = match grounds.observed.events.get(&probe.uid) {
             Some(ObservedEvent::Lost(found))
                 if (*found == Presence::Absent) != (probe.kind == ProbeKind::Event) =>

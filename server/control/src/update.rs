@@ -18,7 +18,7 @@ use crate::error::{Error, Reason};
 use crate::store::ProbeSpec;
 use kprobed_host::tracefs::Presence;
 use kprobed_lang::definition::ProbeKind;
-use kprobed_lang::model::{KernelChange, LabelChange, MetadataChange};
+use kprobed_lang::model::KernelChange;
 use kprobed_verdict::checker::DefinitionText;
 
 impl Controller {
@@ -53,7 +53,7 @@ impl Controller {
         let spec = &probe.spec;
         let labels =
             spec.labels.changed(&request.labels).map_err(|error| Error::labels("set_labels", &error))?;
-        let wanted = ProbeSpec {
+        let spec_wanted = ProbeSpec {
             definition: Arc::clone(&spec.definition),
             enabled: request.enabled.unwrap_or(spec.enabled),
             filter: request.filter.clone().unwrap_or_else(|| spec.filter.clone()),
@@ -67,10 +67,11 @@ impl Controller {
             if matches!(probe.state, ProbeState::Expired(_)) && request.metadata.lease.is_none() {
                 return Err(Error::lease_ended(&probe.name));
             }
-            return self.judge_replacement(caller, &probe, wanted, &definition, request, grounds);
+            return self.judge_replacement(caller, &probe, spec_wanted, &definition, request, grounds);
         }
         // A client that changes it wants it to be repaired again.
-        let mut wanted = Probe { left_alone: None, ..probe.wanting(wanted) };
+        let mut wanted = Probe { left_alone: None, ..Probe::clone(&probe) };
+        wanted.record.spec = spec_wanted;
         if request.enabled.is_some() {
             // Whoever switches it has seen that it was disarmed for its cost.
             wanted.record.trip = None;
@@ -219,28 +220,6 @@ impl UpdateRequest {
             && self.definition.is_none()
             && self.labels.is_empty()
             && self.metadata.is_empty()
-    }
-
-    /// A request to switch a probe, and nothing else.
-    pub(super) fn to_switch(name: String, enabled: bool) -> Self {
-        Self { enabled: Some(enabled), ..Self::of(name) }
-    }
-
-    /// A request that changes nothing.
-    pub(super) fn of(name: String) -> Self {
-        Self {
-            name,
-            enabled: None,
-            filter: None,
-            labels: LabelChange::default(),
-            metadata: MetadataChange::default(),
-            take_over: false,
-            accept: false,
-            definition: None,
-            etag: None,
-            request: None,
-            validate_only: false,
-        }
     }
 }
 

@@ -260,9 +260,7 @@ impl Controller {
         self.require_built(&spec)?;
         match (spec, probes) {
             (Spec::Histogram(spec), [probe]) => {
-                let schema = self.countable(probe)?;
-                self.judge_aggregation_filter(probe, &spec.filter, "spec.histogram.filter")?;
-                let proofs = self.proofs(&probe.name, &schema)?;
+                let (schema, proofs) = self.countable(probe, &spec.filter, "spec.histogram.filter")?;
                 let counted = Counted { probe: &probe.name, schema: &schema, proofs: &proofs };
                 let mut plan = TriggerPlan::histogram(&spec, number, counted)?;
                 if has_stacks(Some(&Spec::Histogram(spec.clone()))) && self.becomes_a_jump(probe) {
@@ -271,15 +269,13 @@ impl Controller {
                 Ok((Spec::Histogram(v1::HistogramSpec { probe: probe.name.to_string(), ..spec }), plan))
             }
             (Spec::Latency(spec), [start, end]) => {
-                let (start_schema, end_schema) = (self.countable(start)?, self.countable(end)?);
-                self.judge_aggregation_filter(start, &spec.start_filter, "spec.latency.start_filter")?;
-                self.judge_aggregation_filter(end, &spec.end_filter, "spec.latency.end_filter")?;
-                let start_proofs = self.proofs(&start.name, &start_schema)?;
-                let end_proofs = self.proofs(&end.name, &end_schema)?;
-                let ends = [
-                    Counted { probe: &start.name, schema: &start_schema, proofs: &start_proofs },
-                    Counted { probe: &end.name, schema: &end_schema, proofs: &end_proofs },
-                ];
+                let of_start = self.countable(start, &spec.start_filter, "spec.latency.start_filter")?;
+                let of_end = self.countable(end, &spec.end_filter, "spec.latency.end_filter")?;
+                let ends = [(start, &of_start), (end, &of_end)].map(|(probe, (schema, proofs))| Counted {
+                    probe: &probe.name,
+                    schema,
+                    proofs,
+                });
                 let plan = TriggerPlan::latency(&spec, number, ends, TRACE_CLOCK)?;
                 let (start_probe, end_probe) = (start.name.to_string(), end.name.to_string());
                 Ok((Spec::Latency(v1::LatencySpec { start_probe, end_probe, ..spec }), plan))
@@ -295,18 +291,21 @@ impl Controller {
         checked.is_ok_and(|outcome| outcome.predicted_arming() == Some(Arming::Optimised))
     }
 
-    /// What shows that the fields of a probe were read.
-    fn proofs(&self, probe: &ProbeName, schema: &Arc<Schema>) -> Result<Proofs, Error> {
-        Ok(Proofs::of(&read_format(self.tracefs(), probe)?).of_shown(Some(schema)))
-    }
-
-    /// The fields of a probe that the kernel has.
-    fn countable(&self, probe: &Probe) -> Result<Arc<Schema>, Error> {
+    /// The fields of a probe that the kernel has, and what shows that they were read. Has the kernel judge the filter
+    /// in this field of the request.
+    fn countable(
+        &self,
+        probe: &Probe,
+        filter: &str,
+        field: &'static str,
+    ) -> Result<(Arc<Schema>, Proofs), Error> {
         self.require_own(probe)?;
-        match &probe.schema {
-            Some(schema) if in_kernel(&probe.state) => Ok(Arc::clone(schema)),
-            _ => Err(Error::not_in_kernel(&probe.name, "it cannot be counted", "")),
-        }
+        let Some(schema) = probe.schema.as_ref().filter(|_| in_kernel(&probe.state)) else {
+            return Err(Error::not_in_kernel(&probe.name, "it cannot be counted", ""));
+        };
+        self.judge_aggregation_filter(probe, filter, field)?;
+        let proofs = Proofs::of(&read_format(self.tracefs(), &probe.name)?).of_shown(Some(schema));
+        Ok((Arc::clone(schema), proofs))
     }
 
     fn judge_aggregation_filter(
