@@ -354,15 +354,11 @@ impl Controller {
             return ControlFlow::Continue(());
         }
         match queued.command {
-            Command::Apply(changes, Unit::All, reply) => {
-                let applied = self.apply(changes, Unit::All).await;
-                self.count_leases().await;
-                answer(reply, Ok(applied));
-            }
-            Command::Apply(mut changes, Unit::Each, reply) => {
+            Command::Apply(mut changes, unit, reply) => {
                 let mut replies = vec![(changes.len(), reply)];
                 // Deletions that directly follow deletions are carried out with them.
-                while only_removes(&changes)
+                while unit == Unit::Each
+                    && only_removes(&changes)
                     && let Some(next) = waiting.next()
                 {
                     match next {
@@ -380,7 +376,7 @@ impl Controller {
                         }
                     }
                 }
-                let Applied { outcomes, mut plan } = self.apply(changes, Unit::Each).await;
+                let Applied { outcomes, mut plan } = self.apply(changes, unit).await;
                 self.count_leases().await;
                 let mut outcomes = outcomes.into_iter();
                 for (count, reply) in replies {
