@@ -100,15 +100,11 @@ impl<'a> CheckedRow<'a> {
     }
 }
 
-/// Rows about probes that do not exist, each with its table and number.
-pub(super) fn orphans(rows: impl Iterator<Item = (String, i64)>) -> Vec<BadValue> {
-    const TABLES: [(&str, &str); 1] = [("probe_state", "the history of states lacks one")];
-    let bad = |(found, number): (String, i64)| {
-        let (table, cost) = TABLES.into_iter().find(|(table, _)| *table == found)?;
-        let value = "the uid of no probe".to_owned();
-        Some(BadValue { table, row: number.to_string(), column: "probe_uid", value, cost })
-    };
-    rows.filter_map(bad).collect()
+/// States of probes that do not exist, by their numbers.
+pub(super) fn orphans(states: impl Iterator<Item = i64>) -> Vec<BadValue> {
+    let (table, column, cost) = ("probe_state", "probe_uid", "the history of states lacks one");
+    let value = "the uid of no probe";
+    states.map(|id| BadValue { table, row: id.to_string(), column, value: value.to_owned(), cost }).collect()
 }
 
 /// The text of a value, whatever it is.
