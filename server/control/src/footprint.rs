@@ -54,15 +54,15 @@ impl Footprint {
         }
     }
 
-    /// What a probe of this specification tells: its filter besides, and its call stacks. `schema` has the fields of its
-    /// events, if they are known.
+    /// What a probe of this specification tells: its filter besides, and its call stacks. `schema` has the fields of
+    /// its events, if they are known.
     pub fn reads_of_spec(&self, spec: &ProbeSpec, schema: Option<&Schema>) -> Reads {
         let reads = self.reads.and(self.reads_of_filter(&spec.filter, schema));
         if spec.stack { reads.with(Read::StackTraces) } else { reads }
     }
 
-    /// What the kernel filter of this probe tells besides: nothing, or kernel addresses. A comparison with an address is
-    /// as good as the address, and a filter that only the kernel can read may hold one. A text that the kernel has
+    /// What the kernel filter of this probe tells besides: nothing, or kernel addresses. A comparison with an address
+    /// is as good as the address, and a filter that only the kernel can read may hold one. A text that the kernel has
     /// made of an address is compared as it is recorded, and not as it is shown.
     pub fn reads_of_filter(&self, filter: &str, schema: Option<&Schema>) -> Reads {
         if filter.is_empty() {
