@@ -28,7 +28,7 @@ use super::sample::{Sampler, until_next};
 use super::triggers::Triggers;
 use super::turn::{MOST_OF_ONE, QueuedCommand, Turns};
 use super::{Observer, Registry, own};
-use super::{Probe, ProbeState, Sight};
+use super::{Probe, Sight};
 use crate::auth::{Caller, Rights};
 use crate::error::{Error, Reason};
 use crate::places::Places;
@@ -534,12 +534,4 @@ fn share_no_name(some: &[Asked], others: &[Asked]) -> bool {
     };
     let names: HashSet<_> = some.iter().filter_map(name).collect();
     !others.iter().filter_map(name).any(|name| names.contains(&name))
-}
-
-/// Whether the kernel has the definition.
-pub(super) fn in_kernel(state: &ProbeState) -> bool {
-    !matches!(
-        state,
-        ProbeState::Pending | ProbeState::Failed(_) | ProbeState::HeldBack(_) | ProbeState::Expired(_)
-    )
 }

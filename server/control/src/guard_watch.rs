@@ -11,7 +11,7 @@
 
 use std::sync::Arc;
 
-use super::controller::{Controller, in_kernel};
+use super::controller::Controller;
 use super::guard::{Compared, Held, look, placed};
 use super::judge::{Before, Grounds, Work, each};
 use super::{Probe, ProbeState};
@@ -78,7 +78,7 @@ impl Controller {
     /// written as an address the kernel remembers no module.
     pub(super) async fn leave_absent_modules(&mut self) {
         let mut probes = self.parts.registry.of_modules();
-        probes.retain(|probe| in_kernel(&probe.state) && !probe.guarded.is_by_address());
+        probes.retain(|probe| probe.state.is_in_kernel() && !probe.guarded.is_by_address());
         if probes.is_empty() {
             return;
         }
@@ -105,7 +105,7 @@ impl Controller {
         // What was written to until here was written to by others.
         self.triggers.set_apart();
         let (there, absent): (Vec<_>, Vec<_>) =
-            held.into_iter().partition(|(probe, _)| in_kernel(&probe.state));
+            held.into_iter().partition(|(probe, _)| probe.state.is_in_kernel());
         for (probe, found) in absent {
             self.parts.registry.put(found.hold(Probe::clone(&probe)));
         }

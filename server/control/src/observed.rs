@@ -104,11 +104,8 @@ impl Observed {
 
 /// The state of a probe, given what the kernel has.
 pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -> ProbeState {
-    match &probe.state {
-        ProbeState::Pending | ProbeState::Failed(_) | ProbeState::HeldBack(_) | ProbeState::Expired(_) => {
-            return probe.state.clone();
-        }
-        _ => {}
+    if !probe.state.is_in_kernel() {
+        return probe.state.clone();
     }
     let ObservedEvent::There { seen: Seen { switch, filter, unarmed }, shared, module_is_absent } = event
     else {

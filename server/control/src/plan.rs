@@ -8,7 +8,6 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-use super::controller::in_kernel;
 use super::handover::Recorded;
 use super::job::Job;
 use super::remove::Room;
@@ -155,7 +154,7 @@ impl KernelPlan {
         for (name, step) in steps {
             self.event(name, step.clone());
         }
-        for job in jobs.iter().filter(|job| in_kernel(&job.probe.state)) {
+        for job in jobs.iter().filter(|job| job.probe.state.is_in_kernel()) {
             let (name, filter) = (job.probe.name.clone(), job.probe.spec.filter.clone());
             let enabled = job.probe.is_to_record();
             self.deleted.remove(&name);

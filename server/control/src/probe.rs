@@ -65,9 +65,9 @@ impl ProbeState {
         Self::HeldBack(Trouble { code: error.reason.name, reason, hint })
     }
 
-    /// Whether it follows from what the kernel has. Otherwise it is the outcome of a change,
+    /// Whether the kernel has the probe, so that the state follows from that. Otherwise it is the outcome of a change,
     /// whatever the kernel has.
-    pub(super) const fn is_of_the_kernel(&self) -> bool {
+    pub(super) const fn is_in_kernel(&self) -> bool {
         match self {
             Self::Pending | Self::Failed(_) | Self::HeldBack(_) | Self::Expired(_) => false,
             Self::Armed | Self::Disabled | Self::Drifted(_) | Self::Tripped(_) => true,

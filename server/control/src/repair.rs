@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::command::UpdateRequest;
-use super::controller::{Controller, in_kernel};
+use super::controller::Controller;
 use super::judge::{Before, Grounds, Work, each};
 use super::observed::{Observed, ObservedEvent};
 use super::plan::PlannedStep;
@@ -316,7 +316,7 @@ impl Controller {
             {
                 self.define_anew(wanted, grounds)?
             }
-            Some(ObservedEvent::There { .. }) if in_kernel(&probe.state) => {
+            Some(ObservedEvent::There { .. }) if probe.state.is_in_kernel() => {
                 self.judge_change(probe, wanted, &request, grounds)?
             }
             _ => return Ok(None),

@@ -19,7 +19,7 @@ use super::plan::{Counted, Role, TriggerPlan};
 use super::{CreateAggregation, LATENCY_FIELD, MAX_AGGREGATIONS, NumberedAggregation, instance_name, result};
 use crate::audited;
 use crate::auth::Caller;
-use crate::controller::{Controller, in_kernel};
+use crate::controller::Controller;
 use crate::error::{Error, Reason};
 use crate::harm::refuse_harm;
 use crate::own;
@@ -300,7 +300,7 @@ impl Controller {
         field: &'static str,
     ) -> Result<(Arc<Schema>, Proofs), Error> {
         self.require_own(probe)?;
-        let Some(schema) = probe.schema.as_ref().filter(|_| in_kernel(&probe.state)) else {
+        let Some(schema) = probe.schema.as_ref().filter(|_| probe.state.is_in_kernel()) else {
             return Err(Error::not_in_kernel(&probe.name, "it cannot be counted", ""));
         };
         self.judge_aggregation_filter(probe, filter, field)?;

@@ -16,7 +16,7 @@ use super::meter::{Breach, BudgetSettings, Meter, Reading};
 use super::pace::Pace;
 use super::trip::{to_store, trouble_of};
 use crate::audited;
-use crate::controller::{Controller, in_kernel};
+use crate::controller::Controller;
 use crate::error::Error;
 use crate::job::Job;
 use crate::judge::{Before, Work, each};
@@ -131,7 +131,7 @@ impl Controller {
     fn readings(&mut self) -> Result<Vec<Reading>, Error> {
         let counted: HashSet<_> = self.aggregations.counted().collect();
         let is_armed = |probe: &Probe| {
-            in_kernel(&probe.state) && (probe.is_to_record() || counted.contains(&probe.name))
+            probe.state.is_in_kernel() && (probe.is_to_record() || counted.contains(&probe.name))
         };
         let counts = self.read_hits()?.into_iter();
         let armed = counts.filter(|(probe, _)| is_armed(probe));
