@@ -14,8 +14,8 @@ use tokio::sync::OwnedSemaphorePermit;
 
 use super::admission::CallUnderWay;
 use super::call_memory::Charge;
-use crate::rpc::status;
 use kprobed_control::auth::Share;
+use kprobed_control::status;
 
 /// What a call holds until its body ends.
 #[derive(Debug, Default)]

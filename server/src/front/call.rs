@@ -24,9 +24,10 @@ use super::lane::Lane;
 use super::request_body::RequestBody;
 use super::resets::Resets;
 use crate::auth::{Who, hosts_of_command};
-use crate::rpc::{ConnectionId, KeptBytes, status};
+use crate::rpc::{ConnectionId, KeptBytes};
 use kprobed_control::auth::{Caller, Operation, Share};
 use kprobed_control::error::{Error, Reason};
+use kprobed_control::status;
 
 /// The header of a request that may have an id, and of the answer, which has one.
 const OPERATION_HEADER: &str = "x-request-id";
@@ -116,20 +117,18 @@ impl Calls {
                 "the headers of the call have {bytes} bytes, and can have {most} (`listen.max_header_kib`)"
             );
             let error = Error::new(Reason::HEADERS_TOO_LONG, message).with("most", &most);
-            return Err(status::of(error.fix("send less metadata with the call")));
+            return Err(error.fix("send less metadata with the call").into());
         }
-        let caller = self.authorise(request.uri().path(), request.headers(), operation).await;
-        let caller = caller.map_err(status::of)?;
+        let caller = self.authorise(request.uri().path(), request.headers(), operation).await?;
         let form = Form::of(request.uri().path());
         let mut held = Held::default();
         if let Some(caller) = caller {
             if form != Form::Unary {
-                held.stream = Some(self.stream(&caller).map_err(status::of)?);
+                held.stream = Some(self.stream(&caller)?);
             }
             request.extensions_mut().insert(caller);
         } else if form != Form::Unary {
-            held.health =
-                Some(self.serving.call_memory.health_stream(self.admitted.peer()).map_err(status::of)?);
+            held.health = Some(self.serving.call_memory.health_stream(self.admitted.peer())?);
         }
         if form == Form::Answers {
             let kept = self.serving.call_memory.charge(self.admitted.peer());
@@ -145,7 +144,7 @@ impl Calls {
         tokio::task::yield_now().await;
         // Refused before anything is done for the call, if there is no room for its answer.
         let answer = Arc::new(self.serving.call_memory.charge(self.admitted.peer()));
-        answer.set(LEAST_ANSWER_BYTES).map_err(|full| status::of(full.into()))?;
+        answer.set(LEAST_ANSWER_BYTES).map_err(Error::from)?;
         let charge = Arc::new(self.serving.call_memory.charge(self.admitted.peer()));
         let within = (form != Form::Requests).then_some(self.serving.call_limits.request_time);
         let request = request.map(|body| {
@@ -265,7 +264,7 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
                     Err(_elapsed) => {
                         let message =
                             format!("the call took longer than the {deadline:?} that the client gave it");
-                        Err(status::of(Error::new(Reason::DEADLINE, message)))
+                        Err(Error::new(Reason::DEADLINE, message).into())
                     }
                 },
                 None => answer.await,

@@ -14,12 +14,12 @@ use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tonic::Status;
 use tonic::codegen::http::{Request, Response};
 
 use super::admission::Refusal;
 use super::body::{CallBody, Held};
 use super::call_limits::CallLimits;
-use crate::rpc::status;
 use kprobed_control::error::{Error, Reason};
 
 /// Clients that can be refused with a status at the same time.
@@ -52,7 +52,7 @@ where
 {
     let service = service_fn(move |_request: Request<Incoming>| {
         let response: Response<tonic::body::Body> =
-            status::of(Error::new(Reason::TOO_MANY_CONNECTIONS, refusal.to_string())).into_http();
+            Status::from(Error::new(Reason::TOO_MANY_CONNECTIONS, refusal.to_string())).into_http();
         ready(Ok::<_, Infallible>(response.map(|body| CallBody::new(body, Held::default()))))
     });
     let connection = limits.http2(TokioExecutor::new()).serve_connection(TokioIo::new(io), service);

@@ -13,7 +13,6 @@ use tonic::{Request, Response, Status};
 
 use super::access::{Access, caller};
 use super::labels;
-use super::status;
 use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
 use kprobed_control::{Footprint, Sight, permission};
@@ -202,34 +201,28 @@ impl AccessService for AccessServer {
         &self,
         request: Request<v1::GetCallerRequest>,
     ) -> Result<Response<v1::GetCallerResponse>, Status> {
-        status::answer(async move {
-            let Caller { principal, .. } = caller(&request)?;
-            let roles = self.access.rights.roles();
-            let is_allowed = |method: &&Method| {
-                roles.decide(Question { principal: &principal, method, object: None }).is_allowed()
-            };
-            Ok(Response::new(v1::GetCallerResponse {
-                principal: principal.to_string(),
-                names: principal.names(),
-                roles: roles.of(&principal).map(|role| role.name.clone()).collect(),
-                methods: METHODS.iter().filter(is_allowed).map(|method| method.name().to_owned()).collect(),
-                limits: Limit::ALL.iter().map(|limit| self.limit(&principal, *limit)).collect(),
-            }))
-        })
-        .await
+        let Caller { principal, .. } = caller(&request)?;
+        let roles = self.access.rights.roles();
+        let is_allowed = |method: &&Method| {
+            roles.decide(Question { principal: &principal, method, object: None }).is_allowed()
+        };
+        Ok(Response::new(v1::GetCallerResponse {
+            principal: principal.to_string(),
+            names: principal.names(),
+            roles: roles.of(&principal).map(|role| role.name.clone()).collect(),
+            methods: METHODS.iter().filter(is_allowed).map(|method| method.name().to_owned()).collect(),
+            limits: Limit::ALL.iter().map(|limit| self.limit(&principal, *limit)).collect(),
+        }))
     }
 
     async fn check_access(
         &self,
         request: Request<v1::CheckAccessRequest>,
     ) -> Result<Response<v1::CheckAccessResponse>, Status> {
-        status::answer(async move {
-            let caller = caller(&request)?;
-            let request = request.into_inner();
-            // Resolves a definition, which can read the symbol table.
-            Ok(Response::new(tokio::task::block_in_place(|| self.check(&caller, &request))?))
-        })
-        .await
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        // Resolves a definition, which can read the symbol table.
+        Ok(Response::new(tokio::task::block_in_place(|| self.check(&caller, &request))?))
     }
 }
 

@@ -16,7 +16,7 @@ use tonic::{Request, Response, Status};
 
 use super::access::{self, Access};
 use super::rows::BatchRows;
-use super::{ledger, messages, selected, start, status, view};
+use super::{ledger, messages, selected, start, view};
 use crate::export::Exporters;
 use kprobed_control::auth::{Caller, Share};
 use kprobed_control::error::Error;
@@ -219,19 +219,6 @@ impl EventMessages {
     }
 }
 
-/// Messages as a response stream. The last one may be the reason why it ends.
-macro_rules! responses {
-    ($state:expr) => {
-        Box::pin(stream::unfold(Some($state), |state| async {
-            let mut state = state?;
-            match state.next().await {
-                Ok(message) => Some((Ok(message?), Some(state))),
-                Err(error) => Some((Err(status::of(error)), None)),
-            }
-        }))
-    };
-}
-
 #[tonic::async_trait]
 impl EventService for EventServer {
     type StreamEventsStream = Responses<encoded::StreamEventsResponse>;
@@ -240,75 +227,71 @@ impl EventService for EventServer {
         &self,
         request: Request<v1::StreamEventsRequest>,
     ) -> Result<Response<Self::StreamEventsStream>, Status> {
-        status::answer(async move {
-            let caller = access::caller(&request)?;
-            let request = request.into_inner();
-            let text =
-                request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
-            let asked = request.delivery.as_ref().map_or(0, |delivery| delivery.queue_bytes);
-            let has_rows = match messages::known(v1::EventForm::try_from(request.form), "form")? {
-                v1::EventForm::Unspecified | v1::EventForm::Columns => false,
-                v1::EventForm::Rows => true,
-            };
-            let names =
-                request.selection.as_ref().map(|selection| selection.probes.clone()).unwrap_or_default();
-            let view = view::of(request.selection, request.fields, request.delivery)?;
-            let past = begins_in_the_past(request.start.as_ref());
-            let (mut view, queue) = self.permitted(view, &caller, past, (&names, asked))?;
-            self.judge(&view, &text, request.start.as_ref())?;
-            let filters = selected::filters(&self.registry, &self.hub, &view, self.filter_features);
-            let projection = view.projection.clone();
-            if has_rows {
-                // They are made from columns, which have all fields.
-                (view.form, view.projection) = (Form::Columns, Projection::default());
+        let caller = access::caller(&request)?;
+        let request = request.into_inner();
+        let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
+        let asked = request.delivery.as_ref().map_or(0, |delivery| delivery.queue_bytes);
+        let has_rows = match messages::known(v1::EventForm::try_from(request.form), "form")? {
+            v1::EventForm::Unspecified | v1::EventForm::Columns => false,
+            v1::EventForm::Rows => true,
+        };
+        let names = request.selection.as_ref().map(|selection| selection.probes.clone()).unwrap_or_default();
+        let view = view::of(request.selection, request.fields, request.delivery)?;
+        let past = begins_in_the_past(request.start.as_ref());
+        let (mut view, queue) = self.permitted(view, &caller, past, (&names, asked))?;
+        self.judge(&view, &text, request.start.as_ref())?;
+        let filters = selected::filters(&self.registry, &self.hub, &view, self.filter_features);
+        let projection = view.projection.clone();
+        if has_rows {
+            // They are made from columns, which have all fields.
+            (view.form, view.projection) = (Form::Columns, Projection::default());
+        }
+        let start = start::of(request.start)?;
+        if start.until_now {
+            // What the kernel has recorded until now is read first, and stored. If it cannot be read, the history
+            // is there all the same.
+            drop(self.control.ledger().await);
+            if let Some(history) = &self.log.history {
+                drop(history.settle().await);
             }
-            let start = start::of(request.start)?;
-            if start.until_now {
-                // What the kernel has recorded until now is read first, and stored. If it cannot be read, the history
-                // is there all the same.
-                drop(self.control.ledger().await);
-                if let Some(history) = &self.log.history {
-                    drop(history.settle().await);
-                }
-            }
-            let feed = Feed::open(&self.log, self.hub.subscribe(view), start).await.map_err(start::ended)?;
-            let started = self.started(feed.subscription(), filters);
-            let mut stream = EventMessages {
-                run: feed.run(),
-                feed,
-                _queue: queue,
-                projection,
-                ready: VecDeque::new(),
-                rows: None,
-                known_schemas: HashSet::new(),
-                late: Late::default(),
-            };
-            stream.push(Message::Started(started));
-            Ok(Response::new(responses!(stream) as Self::StreamEventsStream))
-        })
-        .await
+        }
+        let feed = Feed::open(&self.log, self.hub.subscribe(view), start).await.map_err(start::ended)?;
+        let started = self.started(feed.subscription(), filters);
+        let mut stream = EventMessages {
+            run: feed.run(),
+            feed,
+            _queue: queue,
+            projection,
+            ready: VecDeque::new(),
+            rows: None,
+            known_schemas: HashSet::new(),
+            late: Late::default(),
+        };
+        stream.push(Message::Started(started));
+        // The last message may be the reason why it ends.
+        let stream = stream::try_unfold(stream, async |mut stream| {
+            Ok::<_, Status>(stream.next().await?.map(|message| (message, stream)))
+        });
+        Ok(Response::new(Box::pin(stream) as Self::StreamEventsStream))
     }
 
     async fn get_ledger(
         &self,
         request: Request<v1::GetLedgerRequest>,
     ) -> Result<Response<v1::GetLedgerResponse>, Status> {
-        status::answer(async move {
-            let sight = Sight::new(&self.access.rights, access::caller(&request)?);
-            let mut ledger = self.control.ledger().await?;
-            ledger.probes.retain(|probe| sight.shows_uid(&self.registry, probe.uid));
-            ledger.problems.retain(|problem| sight.shows_uid(&self.registry, problem.uid));
-            let history = match &self.log.history {
-                Some(history) => {
-                    // Events on their way to the disk are in no term yet.
-                    drop(history.settle().await);
-                    Some(history.counts())
-                }
-                None => None,
-            };
-            let exporters = self.exporters.statuses();
-            Ok(Response::new(ledger::response(&ledger, history.as_ref(), &exporters, sight.shows_host())))
-        })
-        .await
+        let sight = Sight::new(&self.access.rights, access::caller(&request)?);
+        let mut ledger = self.control.ledger().await?;
+        ledger.probes.retain(|probe| sight.shows_uid(&self.registry, probe.uid));
+        ledger.problems.retain(|problem| sight.shows_uid(&self.registry, problem.uid));
+        let history = match &self.log.history {
+            Some(history) => {
+                // Events on their way to the disk are in no term yet.
+                drop(history.settle().await);
+                Some(history.counts())
+            }
+            None => None,
+        };
+        let exporters = self.exporters.statuses();
+        Ok(Response::new(ledger::response(&ledger, history.as_ref(), &exporters, sight.shows_host())))
     }
 }

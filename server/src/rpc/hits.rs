@@ -130,9 +130,9 @@ fn response(page: RatePage) -> v1::ListHitsResponse {
 mod tests {
     use std::sync::Arc;
 
-    use crate::rpc::status;
     use kprobed_client::{Error, RpcError};
     use kprobed_rights::Roles;
+    use tonic::Status;
 
     use super::*;
     use kprobed_control::auth::{AuditQueue, Caller, Rights};
@@ -160,7 +160,8 @@ mod tests {
         let sight = Sight::new(&rights, Caller::daemon());
         let now = messages::time(time(1000)).unwrap();
         let query = |request| query(request, &Registry::default(), &sight, now);
-        let field = |request| match query(request).map(drop).map_err(|error| Error::from(status::of(error))) {
+        let field = |request| match query(request).map(drop).map_err(|error| Error::from(Status::from(error)))
+        {
             Err(Error::Rpc(error)) => RpcError::clone(&error).fields[0].field.clone(),
             other => panic!("{other:?}"),
         };
@@ -181,7 +182,7 @@ mod tests {
         assert_eq!((fine.end, fine.uids, fine.after), (now, None, 0));
         // If a range has too many points, the error says which step is possible.
         let too_many = store.rates(&query(asked(9, Some(9_000_000), 1)).unwrap()).await.unwrap_err();
-        let Error::Rpc(error) = Error::from(status::of(error::Error::from(too_many))) else { panic!() };
+        let Error::Rpc(error) = Error::from(Status::from(error::Error::from(too_many))) else { panic!() };
         assert_eq!(
             (error.reason.as_str(), error.fields[0].field.as_str()),
             ("TOO_MANY_POINTS", "step_seconds")

@@ -9,7 +9,7 @@ use kprobed_proto::v1::kernel_service_server::KernelService;
 use tonic::{Code, Request, Response, Status};
 
 use super::access::caller;
-use super::{hidden, status};
+use super::hidden;
 use kprobed_control::auth::Rights;
 use kprobed_control::error::{Error, Reason};
 use kprobed_control::{Probe, Registry, Sight, permission};
@@ -161,39 +161,30 @@ impl KernelService for KernelServer {
         &self,
         request: Request<v1::DescribeFunctionRequest>,
     ) -> Result<Response<v1::DescribeFunctionResponse>, Status> {
-        status::answer(async move {
-            // Reads types when a client first asks for them, and the symbol table when modules have
-            // changed.
-            let describe = || describe(request.get_ref(), &*self.facts()?);
-            Ok(Response::new(tokio::task::block_in_place(describe)?))
-        })
-        .await
+        // Reads types when a client first asks for them, and the symbol table when modules have
+        // changed.
+        let describe = || describe(request.get_ref(), &*self.facts()?);
+        Ok(Response::new(tokio::task::block_in_place(describe)?))
     }
 
     async fn disassemble_function(
         &self,
         request: Request<v1::DisassembleFunctionRequest>,
     ) -> Result<Response<v1::DisassembleFunctionResponse>, Status> {
-        status::answer(async move {
-            let caller = caller(&request)?;
-            let shows_addresses = self.rights.show_addresses(&caller);
-            let sight = Sight::new(&self.rights, caller);
-            // Reads kernel memory, and the symbol table when modules have changed.
-            let code = || self.disassemble(request.get_ref(), &sight, shows_addresses);
-            Ok(Response::new(tokio::task::block_in_place(code)?))
-        })
-        .await
+        let caller = caller(&request)?;
+        let shows_addresses = self.rights.show_addresses(&caller);
+        let sight = Sight::new(&self.rights, caller);
+        // Reads kernel memory, and the symbol table when modules have changed.
+        let code = || self.disassemble(request.get_ref(), &sight, shows_addresses);
+        Ok(Response::new(tokio::task::block_in_place(code)?))
     }
 
     async fn list_functions(
         &self,
         request: Request<v1::ListFunctionsRequest>,
     ) -> Result<Response<v1::ListFunctionsResponse>, Status> {
-        status::answer(async move {
-            // Reads every symbol.
-            Ok(Response::new(tokio::task::block_in_place(|| self.list(request.get_ref()))?))
-        })
-        .await
+        // Reads every symbol.
+        Ok(Response::new(tokio::task::block_in_place(|| self.list(request.get_ref()))?))
     }
 }
 

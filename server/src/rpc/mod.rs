@@ -1,7 +1,6 @@
 //! gRPC services of the daemon.
 //!
-//! Owns conversion between the wire and the domain, and the mapping of errors to statuses. Never
-//! decides anything.
+//! Owns conversion between the wire and the domain. Never decides anything.
 
 mod access;
 mod access_service;
@@ -28,7 +27,6 @@ mod rows;
 mod selected;
 pub(crate) mod spec;
 mod start;
-pub mod status;
 pub(crate) mod verdict;
 mod view;
 mod watch;

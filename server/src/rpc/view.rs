@@ -90,7 +90,6 @@ pub(super) fn of(
 
 #[cfg(test)]
 mod tests {
-    use crate::rpc::status;
     use kprobed_client::Error;
     use tonic::Status;
 
@@ -99,7 +98,7 @@ mod tests {
     fn selecting(label_selector: &str) -> Result<View, Status> {
         let selection =
             v1::EventSelection { label_selector: label_selector.to_owned(), ..Default::default() };
-        of(Some(selection), Vec::new(), None).map_err(status::of)
+        of(Some(selection), Vec::new(), None).map_err(Status::from)
     }
 
     #[test]
@@ -114,7 +113,7 @@ mod tests {
         let beat = |heartbeat_ms| asked(v1::EventOrder::Time, heartbeat_ms).unwrap().heartbeat;
         assert_eq!([0, 1, 250].map(beat), [None, Some(SHORTEST_HEARTBEAT), Some(Duration::from_millis(250))]);
         assert_eq!(asked(v1::EventOrder::PerCpu, 0).unwrap().heartbeat, None);
-        let Error::Rpc(refused) = Error::from(status::of(asked(v1::EventOrder::PerCpu, 250).unwrap_err()))
+        let Error::Rpc(refused) = Error::from(Status::from(asked(v1::EventOrder::PerCpu, 250).unwrap_err()))
         else {
             panic!("no status of the API")
         };
