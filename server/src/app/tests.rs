@@ -23,9 +23,12 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::TcpListenerStream;
 
+#[path = "../../benches/support/as_daemon.rs"]
+mod as_daemon;
+
+use self::as_daemon::as_daemon;
 use super::Engine;
 use crate::auditor::Auditor;
-use crate::auth::as_daemon;
 use crate::export::tests::nats::{Server, drained_again, nats};
 use crate::export::tests::otlp::{Answer, Collector, body, field, integer, otlp};
 use crate::export::tests::{Place, Run, failing, jsonl};
@@ -123,7 +126,6 @@ fn serve_with(run: &Run, address: &str, registry: Arc<Registry>) -> (SocketAddr,
     let service = EventRoutes::new(EventServer {
         hub: Arc::clone(&run.hub),
         control,
-        registry: Arc::clone(&registry),
         host: run.host.clone(),
         filter_features: KernelFilterFeatures::default(),
         log: run.log.clone(),

@@ -13,7 +13,6 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, HeaderValue, Request, Response};
-use tonic::service::Routes;
 use tower::Service as _;
 
 use super::admission::Admitted;
@@ -41,16 +40,6 @@ const STREAMS: [&str; 6] = [
     "/kprobed.v1.ProbeService/CheckProbes",
     "/kprobed.v1.ProbeService/WatchProbes",
 ];
-
-/// All gRPC services.
-#[derive(Clone, Debug)]
-pub(super) struct Services(Routes);
-
-impl Services {
-    pub(super) fn new(routes: Routes) -> Self {
-        Self(routes.prepare())
-    }
-}
 
 /// The calls of one connection.
 #[derive(Clone, Debug)]
@@ -163,7 +152,7 @@ impl Calls {
         } else {
             (request.map(Body::new), None)
         };
-        let response = match self.serving.services.0.clone().call(request).await {
+        let response = match self.serving.routes.clone().call(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         };

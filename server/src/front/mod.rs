@@ -43,7 +43,6 @@ use tonic::service::Routes;
 
 use self::accept::{Acceptor, Warnings};
 use self::admission::{Admission, Limits};
-use self::call::Services;
 use self::call_limits::CallLimits;
 use self::call_memory::CallMemory;
 use self::connection::Serving;
@@ -108,7 +107,7 @@ pub async fn bind(listen: &Listen, inherited: Inherited) -> Result<Sockets, List
 pub fn serve(
     Sockets { unix, path, tcp }: Sockets,
     listen: &Listen,
-    services: Routes,
+    routes: Routes,
     tasks: &Tasks,
     streams: &Handle,
     gate: Gate,
@@ -121,7 +120,7 @@ pub fn serve(
     let acceptor = Arc::new(Acceptor {
         admission: Arc::new(Admission::new(limits)),
         serving: Arc::new(Serving {
-            services: Services::new(services),
+            routes,
             streams: streams.clone(),
             tasks: tasks.clone(),
             idle_timeout: listen.idle_timeout(),

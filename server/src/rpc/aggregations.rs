@@ -28,11 +28,11 @@ use kprobed_control::{ControlHandle, CreateAggregation, NumberedAggregation, gro
 
 /// The service.
 #[derive(Clone, Debug)]
-pub struct AggregationServer {
+pub(super) struct AggregationServer {
     /// Carries out all requests.
-    pub control: ControlHandle,
+    pub(super) control: ControlHandle,
     /// Which probes a caller may observe.
-    pub access: Access,
+    pub(super) access: Access,
 }
 
 /// Time between two snapshots unless the client says otherwise.

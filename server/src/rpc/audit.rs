@@ -31,9 +31,9 @@ const MESSAGE_BYTES: usize = 256 << 10;
 
 /// The service.
 #[derive(Debug)]
-pub struct AuditServer {
+pub(super) struct AuditServer {
     /// Has the log.
-    pub store: Store,
+    pub(super) store: Store,
 }
 
 /// Which entries to send.

@@ -20,7 +20,7 @@ use super::{ledger, messages, selected, start, view};
 use crate::export::Exporters;
 use kprobed_control::auth::{Caller, Share};
 use kprobed_control::error::Error;
-use kprobed_control::{ControlHandle, Probe, Registry, Sight};
+use kprobed_control::{ControlHandle, Probe, Sight};
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
 use kprobed_trace::feed::{Feed, Log};
 use kprobed_trace::filter::KernelFilterFeatures;
@@ -35,8 +35,6 @@ pub struct EventServer {
     pub hub: Arc<Hub>,
     /// Reads the ledger.
     pub control: ControlHandle,
-    /// The probes, for filters.
-    pub registry: Arc<Registry>,
     /// This host.
     pub host: HostIdentity,
     /// Features of the kernel's own filters.
@@ -45,7 +43,7 @@ pub struct EventServer {
     pub log: Log,
     /// Exporters, for the ledger.
     pub exporters: Exporters,
-    /// Which probes a caller may observe.
+    /// Which probes a caller may observe, and the probes, for filters.
     pub access: Access,
 }
 
@@ -55,7 +53,7 @@ pub(super) type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Se
 impl EventServer {
     /// Refuses a filter or a field that no selected source can have.
     fn judge(&self, view: &View, text: &str, start: Option<&v1::StreamStart>) -> Result<(), Error> {
-        selected::judge(&self.registry, &self.hub, view, text, start)
+        selected::judge(&self.access.registry, &self.hub, view, text, start)
     }
 
     /// The view without what the caller may not observe, and the bytes of its queue. If that is all that it
@@ -68,7 +66,7 @@ impl EventServer {
         past: bool,
         (asked, queue_bytes): (&[String], u64),
     ) -> Result<(View, Share), Error> {
-        let all = self.registry.all();
+        let all = self.access.registry.all();
         let wanted: Vec<_> =
             all.iter().filter(|probe| view.selects(&probe.name, &probe.spec.labels)).collect();
         view.permits = self.access.permits(caller);
@@ -240,7 +238,7 @@ impl EventService for EventServer {
         let past = begins_in_the_past(request.start.as_ref());
         let (mut view, queue) = self.permitted(view, &caller, past, (&names, asked))?;
         self.judge(&view, &text, request.start.as_ref())?;
-        let filters = selected::filters(&self.registry, &self.hub, &view, self.filter_features);
+        let filters = selected::filters(&self.access.registry, &self.hub, &view, self.filter_features);
         let projection = view.projection.clone();
         if has_rows {
             // They are made from columns, which have all fields.
@@ -281,8 +279,8 @@ impl EventService for EventServer {
     ) -> Result<Response<v1::GetLedgerResponse>, Status> {
         let sight = Sight::new(&self.access.rights, access::caller(&request)?);
         let mut ledger = self.control.ledger().await?;
-        ledger.probes.retain(|probe| sight.shows_uid(&self.registry, probe.uid));
-        ledger.problems.retain(|problem| sight.shows_uid(&self.registry, problem.uid));
+        ledger.probes.retain(|probe| sight.shows_uid(&self.access.registry, probe.uid));
+        ledger.problems.retain(|problem| sight.shows_uid(&self.access.registry, problem.uid));
         let history = match &self.log.history {
             Some(history) => {
                 // Events on their way to the disk are in no term yet.

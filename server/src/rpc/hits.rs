@@ -7,7 +7,8 @@ use std::time::SystemTime;
 
 use kprobed_proto::v1;
 
-use super::probes::{ProbeServer, non_empty};
+use super::probes::non_empty;
+use super::services::Services;
 use super::{labels, messages};
 use kprobed_control::error::Error;
 use kprobed_control::store::{RatePage, RateQuery};
@@ -17,7 +18,7 @@ use kprobed_lang::model::{Glob, HitProfile, LabelSelector, ProbeUid};
 /// Longest interval, in seconds: a year.
 const MAX_STEP_S: u32 = 366 * 86_400;
 
-impl ProbeServer {
+impl Services {
     /// Reads the current counts, or those of a range.
     pub(super) async fn hits(
         &self,
@@ -30,12 +31,12 @@ impl ProbeServer {
             let profiles = self.current_hits(request, sight).await?;
             return Ok(v1::ListHitsResponse { profiles, ..Default::default() });
         }
-        let query = query(request, &self.registry, sight, SystemTime::now())?;
+        let query = query(request, &self.access.registry, sight, SystemTime::now())?;
         // Further pages are about the same time.
         if query.after == 0 {
             self.control.sample().await?;
         }
-        Ok(response(self.store.rates(&query).await?))
+        Ok(response(self.storage.store.rates(&query).await?))
     }
 
     async fn current_hits(
@@ -47,12 +48,12 @@ impl ProbeServer {
         let selector = labels::selector("label_selector", &request.label_selector)?;
         let selected = |uid: ProbeUid| {
             selector.is_empty()
-                || self.registry.by_uid(uid).is_some_and(|probe| selector.matches(&probe.spec.labels))
+                || self.access.registry.by_uid(uid).is_some_and(|probe| selector.matches(&probe.spec.labels))
         };
         let is_wanted = |profile: &HitProfile| {
             glob.as_ref().is_none_or(|glob| glob.matches_name(&profile.name))
                 && selected(profile.uid)
-                && sight.shows_uid(&self.registry, profile.uid)
+                && sight.shows_uid(&self.access.registry, profile.uid)
         };
         Ok(if request.with_own {
             let counted = self.control.counted_hits().await?;

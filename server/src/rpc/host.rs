@@ -12,24 +12,20 @@ use tonic::{Request, Response, Status};
 
 use super::messages::known;
 use super::probes::states_of;
-use super::{access, audit, messages};
-use crate::auth::LiveTls;
-use crate::doctor::{Doctor, RESTART};
-use crate::export::{self, Exporters};
-use crate::health::Declarations;
-use crate::health::{LabelsFile, Storage, certificate_check, failed, files_check, sandbox_check};
+use super::services::Services;
+use super::{audit, messages};
+use crate::doctor::RESTART;
+use crate::export;
+use crate::health::{certificate_check, failed, files_check, sandbox_check};
 use crate::turns;
-use kprobed_control::ProbeStates;
-use kprobed_control::auth::Rights;
 use kprobed_control::error::{Error, Reason};
-use kprobed_control::{Sight, place};
+use kprobed_control::place;
 use kprobed_host::kernel::{
     BuildIds, ClockMapping, HostIdentity, TRACE_CLOCK, processor_time, trace_clock_ns,
 };
 use kprobed_host::ring::PageLayout;
 use kprobed_host::tracefs::Instance;
 use kprobed_lang::definition::Features;
-use kprobed_verdict::checker::Checker;
 use kprobed_verdict::message::length;
 
 /// How long the checks wait for the control thread: one that hangs is what they are asked about.
@@ -55,32 +51,7 @@ pub struct HostInfo {
     pub build_ids: Arc<BuildIds>,
 }
 
-/// The service.
-#[derive(Debug)]
-pub struct HostServer {
-    /// Constants.
-    pub info: HostInfo,
-    /// Checks the host.
-    pub doctor: Arc<Doctor>,
-    /// Reads the states of the probes.
-    pub states: ProbeStates,
-    /// Checks the database and the disks.
-    pub storage: Storage,
-    /// Knows the kernel's probe language.
-    pub checker: Arc<Checker>,
-    /// The state of the files that declare probes.
-    pub declarations: Arc<Declarations>,
-    /// The exporters.
-    pub exporters: Exporters,
-    /// The certificates for clients.
-    pub tls: Option<Arc<LiveTls>>,
-    /// The labels of the host.
-    pub labels: Arc<LabelsFile>,
-    /// Who may look at which probes.
-    pub rights: Arc<Rights>,
-}
-
-impl HostServer {
+impl Services {
     /// Facts in memory. Reads nothing of the host.
     fn basics(&self) -> v1::GetHostResponse {
         let info = &self.info;
@@ -135,7 +106,7 @@ impl HostServer {
 }
 
 #[tonic::async_trait]
-impl HostService for HostServer {
+impl HostService for Services {
     async fn read_clock(
         &self,
         _request: Request<v1::ReadClockRequest>,
@@ -153,7 +124,7 @@ impl HostService for HostServer {
         &self,
         request: Request<v1::GetHostRequest>,
     ) -> Result<Response<v1::GetHostResponse>, Status> {
-        let sight = Sight::new(&self.rights, access::caller(&request)?);
+        let sight = self.sight(&request)?;
         let request = request.into_inner();
         let module_builds = self.module_builds(request.modules)?;
         match known(v1::HostView::try_from(request.view), "view")? {
@@ -164,7 +135,7 @@ impl HostService for HostServer {
         }
         // Every part stands alone: what cannot be read now is a check that failed, and the others are answered.
         // Reads a dozen small kernel files, and the symbol table when modules have changed.
-        let known = self.doctor.registry.all();
+        let known = self.access.registry.all();
         let (mut probes, no_states) =
             match tokio::time::timeout(CONTROL_PATIENCE, states_of(&self.states, &known)).await {
                 Ok(Ok(probes)) => (probes, None),
@@ -189,7 +160,7 @@ impl HostService for HostServer {
         checks.push(files_check());
         checks.push(
             self.declarations
-                .check(|problem| sight.shows_declaration(&self.doctor.registry, problem.probe.as_ref())),
+                .check(|problem| sight.shows_declaration(&self.access.registry, problem.probe.as_ref())),
         );
         checks.extend(self.storage.checks(sight.is_everything()).await);
         let now = SystemTime::now();
@@ -207,7 +178,7 @@ impl HostService for HostServer {
             }
         };
         // A daemon that ends takes its instance away: that is no fault of the host.
-        self.states.control.require_running()?;
+        self.control.require_running()?;
         Ok(Response::new(v1::GetHostResponse {
             audit_head,
             module_builds,

@@ -10,28 +10,16 @@ use tonic::{Code, Request, Response, Status};
 
 use super::access::caller;
 use super::hidden;
-use kprobed_control::auth::Rights;
+use super::services::Services;
 use kprobed_control::error::{Error, Reason};
 use kprobed_control::{Probe, Registry, Sight, permission};
 use kprobed_host::kernel::{KernelFacts, nearest_name};
 use kprobed_lang::definition::Place;
 use kprobed_lang::model::Glob;
-use kprobed_verdict::checker::Checker;
 use kprobed_verdict::message::{self, diagnostic, length};
 use kprobed_verdict::validate::functions::{self, Function, FunctionQuery, Meant};
 use kprobed_verdict::validate::typed::{DescribeError, describe_function, describe_members};
 use kprobed_verdict::validate::{self, JudgedInstruction};
-
-/// The service.
-#[derive(Debug)]
-pub struct KernelServer {
-    /// Reads code, and knows the kernel.
-    pub checker: Arc<Checker>,
-    /// Knows which probes are ours.
-    pub registry: Arc<Registry>,
-    /// Who may see addresses.
-    pub rights: Arc<Rights>,
-}
 
 /// Functions on a page, unless the client says otherwise, and at most.
 const FUNCTION_PAGE: (u32, u32) = (1000, 10_000);
@@ -39,7 +27,7 @@ const FUNCTION_PAGE: (u32, u32) = (1000, 10_000);
 /// Most names that are suggested.
 const SUGGESTIONS: usize = 5;
 
-impl KernelServer {
+impl Services {
     fn facts(&self) -> Result<Arc<KernelFacts>, Error> {
         Ok(self.checker.recent_facts().get()?)
     }
@@ -64,7 +52,7 @@ impl KernelServer {
         match functions::meant(&definition.place, &facts) {
             Meant::One { function, start, offset } => {
                 let (instructions, omitted_bytes) = validate::disassembly(&definition, start, &facts);
-                let ours = OurProbes::of(&self.registry, sight, &function);
+                let ours = OurProbes::of(&self.access.registry, sight, &function);
                 let instruction = |one: JudgedInstruction| ours.instruction(one);
                 let mut instructions: Vec<_> = instructions.into_iter().map(instruction).collect();
                 if !shows_addresses {
@@ -95,7 +83,10 @@ impl KernelServer {
         }
     }
 
-    fn list(&self, request: &v1::ListFunctionsRequest) -> Result<v1::ListFunctionsResponse, Error> {
+    fn page_of_functions(
+        &self,
+        request: &v1::ListFunctionsRequest,
+    ) -> Result<v1::ListFunctionsResponse, Error> {
         let facts = self.facts()?;
         let pattern = request.pattern.as_str();
         let glob = pattern.contains(['*', '?']).then(|| Glob::new(pattern));
@@ -156,7 +147,7 @@ fn describe(
 }
 
 #[tonic::async_trait]
-impl KernelService for KernelServer {
+impl KernelService for Services {
     async fn describe_function(
         &self,
         request: Request<v1::DescribeFunctionRequest>,
@@ -172,8 +163,8 @@ impl KernelService for KernelServer {
         request: Request<v1::DisassembleFunctionRequest>,
     ) -> Result<Response<v1::DisassembleFunctionResponse>, Status> {
         let caller = caller(&request)?;
-        let shows_addresses = self.rights.show_addresses(&caller);
-        let sight = Sight::new(&self.rights, caller);
+        let shows_addresses = self.access.rights.show_addresses(&caller);
+        let sight = Sight::new(&self.access.rights, caller);
         // Reads kernel memory, and the symbol table when modules have changed.
         let code = || self.disassemble(request.get_ref(), &sight, shows_addresses);
         Ok(Response::new(tokio::task::block_in_place(code)?))
@@ -184,7 +175,7 @@ impl KernelService for KernelServer {
         request: Request<v1::ListFunctionsRequest>,
     ) -> Result<Response<v1::ListFunctionsResponse>, Status> {
         // Reads every symbol.
-        Ok(Response::new(tokio::task::block_in_place(|| self.list(request.get_ref()))?))
+        Ok(Response::new(tokio::task::block_in_place(|| self.page_of_functions(request.get_ref()))?))
     }
 }
 

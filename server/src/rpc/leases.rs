@@ -21,11 +21,11 @@ pub struct ConnectionId(pub u64);
 
 /// The service.
 #[derive(Debug)]
-pub struct LeaseServer {
+pub(super) struct LeaseServer {
     /// All holds.
-    pub holds: Arc<Holds>,
+    pub(super) holds: Arc<Holds>,
     /// Time after which a client that does not answer counts as gone.
-    pub vanished_after: Duration,
+    pub(super) vanished_after: Duration,
 }
 
 /// A stream whose hold ends when it is dropped: with the response, or with the call if there is

@@ -4,7 +4,6 @@
 
 use std::collections::HashSet;
 use std::mem::take;
-use std::sync::Arc;
 
 use kprobed_proto::v1;
 use kprobed_proto::v1::reconcile_service_server::ReconcileService;
@@ -12,33 +11,21 @@ use tonic::{Request, Response, Status};
 
 use super::access;
 use super::probes::{PROBE_PAGE, non_empty, page_size, probe_message, request_key};
+use super::services::Services;
 use super::{labels, messages};
 use crate::turns;
-use kprobed_control::auth::{Caller, Rights};
+use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
-use kprobed_control::{
-    AdoptRequest, Adopted, ControlHandle, Foreign, LookOutcome, Reconciled, Reconciliation, Sight,
-};
+use kprobed_control::{AdoptRequest, Adopted, LookOutcome, Reconciled, Reconciliation};
 use kprobed_lang::model::{Glob, ProbeName};
 
-/// The service.
-#[derive(Debug)]
-pub struct ReconcileServer {
-    /// Carries out changes.
-    pub control: ControlHandle,
-    /// Finds foreign events.
-    pub foreign: Foreign,
-    /// Who may see probes.
-    pub rights: Arc<Rights>,
-}
-
 #[tonic::async_trait]
-impl ReconcileService for ReconcileServer {
+impl ReconcileService for Services {
     async fn list_foreign_probes(
         &self,
         request: Request<v1::ListForeignProbesRequest>,
     ) -> Result<Response<v1::ListForeignProbesResponse>, Status> {
-        let sight = Sight::new(&self.rights, access::caller(&request)?);
+        let sight = self.sight(&request)?;
         let request = request.into_inner();
         let limit = page_size(request.page_size, PROBE_PAGE) as usize;
         let glob = non_empty(request.name_glob).map(Glob::new);
@@ -69,7 +56,7 @@ impl ReconcileService for ReconcileServer {
         let request = adoption(&caller, request.into_inner())?;
         let Adopted { probe, enabled_in, plan } = self.control.adopt(&caller, request).await?;
         Ok(Response::new(v1::AdoptProbeResponse {
-            probe: Some(probe_message(&self.foreign.checker, &probe)),
+            probe: Some(probe_message(&self.checker, &probe)),
             enabled_in,
             plan: messages::plan(&plan),
         }))
@@ -79,7 +66,7 @@ impl ReconcileService for ReconcileServer {
         &self,
         request: Request<v1::ReconcileProbesRequest>,
     ) -> Result<Response<v1::ReconcileProbesResponse>, Status> {
-        let sight = Sight::new(&self.rights, access::caller(&request)?);
+        let sight = self.sight(&request)?;
         let v1::ReconcileProbesRequest { force, validate_only } = request.into_inner();
         let Reconciliation { mut probes, mut plan } = self.control.reconcile(force, validate_only).await?;
         // All of them are repaired, whoever asks for it.

@@ -13,10 +13,7 @@ use kprobed::doctor::{Doctor, SkippedRuns};
 use kprobed::export::Exporters;
 use kprobed::front::{self, Gate};
 use kprobed::health::Storage;
-use kprobed::rpc::{
-    Access, AccessServer, AggregationServer, AuditServer, EventRoutes, EventServer, HostInfo, HostServer,
-    KernelServer, LeaseServer, ProbeServer, ReconcileServer,
-};
+use kprobed::rpc::{self, Access, EventServer, HostInfo, Services};
 use kprobed::shutdown::Tasks;
 use kprobed_control::auth::{AuditInbox, AuditQueue, Rights};
 use kprobed_control::store::{Edit, HitRetention, ProbeSpec, Record, Store};
@@ -29,15 +26,6 @@ use kprobed_host::kernel::{FactsCache, HostIdentity, KernelPaths, SymbolTable, T
 use kprobed_host::tracefs::{CurrentInstance, HitCounts, Instance, InstanceOptions, Mounted};
 use kprobed_lang::definition::Features;
 use kprobed_lang::model::{KernelChange, Metadata};
-use kprobed_proto::FILE_DESCRIPTOR_SET;
-use kprobed_proto::v1::access_service_server::AccessServiceServer;
-use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
-use kprobed_proto::v1::audit_service_server::AuditServiceServer;
-use kprobed_proto::v1::host_service_server::HostServiceServer;
-use kprobed_proto::v1::kernel_service_server::KernelServiceServer;
-use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
-use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
-use kprobed_proto::v1::reconcile_service_server::ReconcileServiceServer;
 use kprobed_rights::Roles;
 use kprobed_trace::feed::Log;
 use kprobed_trace::filter::KernelFilterFeatures;
@@ -333,66 +321,31 @@ pub(crate) async fn routes(daemon: Daemon<'_>) -> Routes {
         tracefs: kernel.root(),
         build_ids: Arc::default(),
     };
-    let hosts = HostServer {
-        info,
-        doctor: Arc::new(doctor),
-        states: states.clone(),
-        storage: Storage {
-            store: store.clone(),
-            state_directory: directory.to_owned(),
-            history: None,
-            unknown_uids: 0,
-        },
-        checker: Arc::clone(&checker),
-        declarations: Arc::default(),
-        exporters: Exporters::default(),
-        tls: None,
-        labels: Arc::default(),
-        rights: Arc::clone(rights),
-    };
     let events = EventServer {
         hub: Arc::clone(hub),
         control: control.clone(),
-        registry: Arc::clone(&registry),
         host,
         filter_features: KernelFilterFeatures { task_names: true, ..KernelFilterFeatures::default() },
         log: Log { history: None, now: Cursor { boot_id, epoch: 1, sequence: 0 } },
         exporters: Exporters::default(),
         access: access.clone(),
     };
-    let probes = ProbeServer {
-        control: control.clone(),
-        registry: Arc::clone(&registry),
+    let services = Services {
+        control,
+        access,
         states,
-        checker: Arc::clone(&checker),
-        store: store.clone(),
-        declarations: Arc::default(),
+        foreign: Foreign { tracefs, registry, checker: Arc::clone(&checker), instance },
+        checker,
         costs,
-        rights: Arc::clone(rights),
+        holds,
+        vanished_after: front::VANISHED_AFTER,
+        info,
+        doctor,
+        storage: Storage { store, state_directory: directory.to_owned(), history: None, unknown_uids: 0 },
+        declarations: Arc::default(),
+        exporters: Exporters::default(),
+        tls: None,
+        labels: Arc::default(),
     };
-    let audit = AuditServer { store };
-    let foreign =
-        Foreign { tracefs, registry: Arc::clone(&registry), checker: Arc::clone(&checker), instance };
-    let aggregations = AggregationServer { control: control.clone(), access: access.clone() };
-    let leases = LeaseServer { holds, vanished_after: front::VANISHED_AFTER };
-    let (_, health) = tonic_health::server::health_reporter();
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .unwrap();
-    Routes::new(ProbeServiceServer::new(probes))
-        .add_service(AggregationServiceServer::new(aggregations))
-        .add_service(AccessServiceServer::new(AccessServer { access, checker: Arc::clone(&checker) }))
-        .add_service(AuditServiceServer::new(audit))
-        .add_service(KernelServiceServer::new(KernelServer { checker, registry, rights: Arc::clone(rights) }))
-        .add_service(LeaseServiceServer::new(leases))
-        .add_service(HostServiceServer::new(hosts))
-        .add_service(EventRoutes::new(events))
-        .add_service(ReconcileServiceServer::new(ReconcileServer {
-            control: control.clone(),
-            foreign,
-            rights: Arc::clone(rights),
-        }))
-        .add_service(health)
-        .add_service(reflection)
+    rpc::routes(services, events).unwrap().0
 }
