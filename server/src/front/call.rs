@@ -16,7 +16,7 @@ use tonic::codegen::http::{HeaderMap, HeaderValue, Request, Response};
 use tower::Service as _;
 
 use super::admission::Admitted;
-use super::body::{CallBody, Held};
+use super::body::{Held, holding};
 use super::call_memory::Charge;
 use super::connection::Serving;
 use super::lane::Lane;
@@ -235,7 +235,7 @@ impl Form {
 const HEALTH: &str = "/grpc.health.v1.Health/";
 
 impl hyper::service::Service<Request<Incoming>> for Calls {
-    type Response = Response<CallBody>;
+    type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
@@ -265,7 +265,7 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
             if let Ok(value) = HeaderValue::from_str(operation.as_str()) {
                 response.headers_mut().insert(OPERATION_HEADER, value);
             }
-            Ok(response.map(|body| CallBody::new(body, Held { call: Some(call), ..held })))
+            Ok(response.map(|body| holding(body, Held { call: Some(call), ..held })))
         })
     }
 }

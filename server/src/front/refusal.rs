@@ -15,10 +15,10 @@ use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tonic::Status;
-use tonic::codegen::http::{Request, Response};
+use tonic::body::Body;
+use tonic::codegen::http::Request;
 
 use super::admission::Refusal;
-use super::body::{CallBody, Held};
 use super::call_limits::CallLimits;
 use kprobed_control::error::{Error, Reason};
 
@@ -51,9 +51,8 @@ where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = service_fn(move |_request: Request<Incoming>| {
-        let response: Response<tonic::body::Body> =
-            Status::from(Error::new(Reason::TOO_MANY_CONNECTIONS, refusal.to_string())).into_http();
-        ready(Ok::<_, Infallible>(response.map(|body| CallBody::new(body, Held::default()))))
+        let refused = Status::from(Error::new(Reason::TOO_MANY_CONNECTIONS, refusal.to_string()));
+        ready(Ok::<_, Infallible>(refused.into_http::<Body>()))
     });
     let connection = limits.http2(TokioExecutor::new()).serve_connection(TokioIo::new(io), service);
     if tokio::time::timeout(PATIENCE, connection).await.is_err() {
