@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use kprobed::config::Config;
-use kprobed::export::{self, ExportParts, Exporters};
+use kprobed::export::{self, ExportParts, Exporters, Terms};
 use kprobed::rpc::{Access, EventRoutes, EventServer};
 use kprobed::shutdown::Tasks;
 use kprobed_client::event::{EventStream, StreamItem, StreamRequest};
@@ -235,7 +235,9 @@ fn exporter(way: &'static str, text: &str, events: u64) -> Took {
         assert_eq!((status.failures, status.account.terms.dropped), (0, 0), "{status:?}");
         status.account.terms.acknowledged == published
     });
-    assert!(exporters.statuses()[0].account.closes());
+    let account = exporters.statuses()[0].account;
+    let Terms { acknowledged, dropped, expired, not_selected } = account.terms;
+    assert_eq!(acknowledged + dropped + expired + not_selected, account.passed);
     daemon.stop();
     took
 }

@@ -39,6 +39,7 @@ use std::sync::Arc;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tonic::service::Routes;
 
 use self::accept::{Acceptor, Warnings};
@@ -130,7 +131,7 @@ pub fn serve(
             call_memory: Arc::new(CallMemory::new(listen.call_memory_mib << 20)),
             warnings: Warnings::default(),
         }),
-        refusals: refusal::Refusals::default(),
+        refusals: Arc::new(Semaphore::new(refusal::AT_A_TIME)),
         procfs,
     });
     let stopping = tasks.stopping().clone();

@@ -6,14 +6,13 @@
 
 use std::convert::Infallible;
 use std::future::ready;
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
+use tokio::sync::OwnedSemaphorePermit;
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::Request;
@@ -23,27 +22,10 @@ use super::call_limits::CallLimits;
 use kprobed_control::error::{Error, Reason};
 
 /// Clients that can be refused with a status at the same time.
-const AT_A_TIME: usize = 32;
+pub(super) const AT_A_TIME: usize = 32;
 
 /// How long a client may take for its call and the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Limit of clients that are refused with a status at the same time.
-#[derive(Debug)]
-pub(super) struct Refusals(Arc<Semaphore>);
-
-impl Default for Refusals {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(AT_A_TIME)))
-    }
-}
-
-impl Refusals {
-    /// A place, if there is one.
-    pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0).try_acquire_owned().ok()
-    }
-}
 
 /// Answers whatever the client asks first.
 pub(super) async fn tell<I>(io: I, refusal: Refusal, limits: &CallLimits, place: OwnedSemaphorePermit)

@@ -45,10 +45,6 @@ const MIN_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_INTERVAL: Duration = Duration::from_hours(24);
 
 impl AggregationServer {
-    fn sight(&self, caller: &Caller) -> Addresses {
-        Addresses { shown: self.access.rights.show_addresses(caller) }
-    }
-
     /// Has the audit log say that the caller begins to receive the counts.
     fn note_read(&self, caller: &Caller, aggregation: &v1::Aggregation) {
         let Some(spec) = aggregation.spec.as_ref().and_then(|spec| spec.aggregation.as_ref()) else { return };
@@ -112,18 +108,12 @@ impl Drop for Bound {
     }
 }
 
-/// What a caller may see of counts.
-struct Addresses {
-    shown: bool,
-}
-
-impl Addresses {
-    fn of(&self, mut snapshot: v1::AggregationSnapshot) -> v1::AggregationSnapshot {
-        if !self.shown {
-            hidden::rows(&mut snapshot.rows);
-        }
-        snapshot
+/// The counts as a caller may see them.
+fn shown(mut snapshot: v1::AggregationSnapshot, shows_addresses: bool) -> v1::AggregationSnapshot {
+    if !shows_addresses {
+        hidden::rows(&mut snapshot.rows);
     }
+    snapshot
 }
 
 /// A stream under way.
@@ -134,7 +124,7 @@ struct Snapshots {
     deltas: bool,
     /// The snapshot that the next delta is computed against.
     before: Option<v1::AggregationSnapshot>,
-    sight: Addresses,
+    shows_addresses: bool,
     /// Who counts what: a right can end while counts are read.
     server: AggregationServer,
     caller: Caller,
@@ -151,8 +141,8 @@ impl Snapshots {
         self.interval.tick().await;
         let snapshot = self.server.control.read_aggregation(&self.caller, &self.which).await?;
         let message = match &self.before {
-            Some(before) if self.deltas => self.sight.of(grown_since(&snapshot, before)),
-            _ => self.sight.of(snapshot.clone()),
+            Some(before) if self.deltas => shown(grown_since(&snapshot, before), self.shows_addresses),
+            _ => shown(snapshot.clone(), self.shows_addresses),
         };
         if self.deltas {
             if let Some(kept) = &self.kept {
@@ -186,8 +176,8 @@ impl AggregationService for AggregationServer {
         request: Request<v1::ListAggregationsRequest>,
     ) -> Result<Response<v1::ListAggregationsResponse>, Status> {
         let caller = access::caller(&request)?;
-        let shown = self.control.aggregations(&caller).await?;
-        let aggregations = shown.into_iter().map(Arc::unwrap_or_clone).collect();
+        let visible = self.control.aggregations(&caller).await?;
+        let aggregations = visible.into_iter().map(Arc::unwrap_or_clone).collect();
         Ok(Response::new(v1::ListAggregationsResponse { aggregations }))
     }
 
@@ -197,8 +187,9 @@ impl AggregationService for AggregationServer {
     ) -> Result<Response<v1::DeleteAggregationResponse>, Status> {
         let caller = access::caller(&request)?;
         let last = self.control.delete_aggregation(&caller, request.into_inner().name).await?;
-        let sight = self.sight(&caller);
-        Ok(Response::new(v1::DeleteAggregationResponse { snapshot: last.map(|last| sight.of(last)) }))
+        let shows_addresses = self.access.rights.show_addresses(&caller);
+        let snapshot = last.map(|last| shown(last, shows_addresses));
+        Ok(Response::new(v1::DeleteAggregationResponse { snapshot }))
     }
 
     async fn stream_aggregation(
@@ -206,7 +197,7 @@ impl AggregationService for AggregationServer {
         request: Request<v1::StreamAggregationRequest>,
     ) -> Result<Response<Self::StreamAggregationStream>, Status> {
         let caller = access::caller(&request)?;
-        let sight = self.sight(&caller);
+        let shows_addresses = self.access.rights.show_addresses(&caller);
         let kept = request.extensions().get::<KeptBytes>().cloned();
         let request = request.into_inner();
         let interval = interval(request.interval)?;
@@ -242,7 +233,7 @@ impl AggregationService for AggregationServer {
             interval,
             deltas: request.deltas,
             before: None,
-            sight,
+            shows_addresses,
             kept,
             _bound: bound,
         };

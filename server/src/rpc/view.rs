@@ -67,7 +67,7 @@ pub(super) fn of(
             Some(Filter::parse(&selection.filter).map_err(|error| Error::filter(&selection.filter, &error))?)
         }
     };
-    let or = |value: u64, default: u64| if value == 0 { default } else { value };
+    let events = if delivery.queue_events == 0 { defaults.events } else { delivery.queue_events };
     Ok(View {
         probes: selection.probes.into_iter().map(Glob::new).collect(),
         labels: labels::selector("selection.label_selector", &selection.label_selector)?,
@@ -77,11 +77,8 @@ pub(super) fn of(
         form: Form::default(),
         order,
         pace,
-        limits: QueueLimits {
-            events: or(delivery.queue_events, defaults.events),
-            bytes: or(delivery.queue_bytes, defaults.bytes),
-            overflow,
-        },
+        // How many bytes they are depends on the caller.
+        limits: QueueLimits { events, overflow, ..defaults },
         max_events_per_second: delivery.max_events_per_second,
         heartbeat,
         permits: None,
