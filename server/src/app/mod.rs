@@ -6,7 +6,6 @@
 mod lock;
 mod opened;
 mod start_error;
-mod state_directory;
 #[cfg(test)]
 #[cfg(feature = "nats")]
 mod tests;
@@ -166,7 +165,7 @@ impl App {
         front::join_group(&config.listen.group);
         sandbox::drop_privileges(config.sandbox.mode)?;
         // A right on a directory is given only while it is there.
-        state_directory::make(&config.state.directory)?;
+        lock::make_directory(&config.state.directory)?;
         if let Some(directory) = config.listen.unix.parent()
             && let Err(error) = std::fs::create_dir_all(directory)
         {
@@ -208,7 +207,7 @@ impl App {
         let (start, started) = (SystemTime::now(), Instant::now());
         let directory = &config.state.directory;
         // First: a database that another daemon works with is not touched.
-        let lock = state_directory::claim(directory, &config.listen.unix)?;
+        let lock = StateLock::take(directory, &config.listen.unix)?;
         let store = Store::open(directory, start)
             .await
             .map_err(|source| StartError::Store { path: directory.join("kprobed.db"), source })?
