@@ -10,6 +10,7 @@ use tonic::{Code, Request, Response, Status};
 
 use super::access::caller;
 use super::hidden;
+use super::probes::page_size;
 use super::services::Services;
 use kprobed_control::error::{Error, Reason};
 use kprobed_control::{Probe, Registry, Sight, permission};
@@ -98,14 +99,12 @@ impl Services {
             let message = format!("no module `{module}` is loaded");
             return Err(Error::unknown(Reason::NO_SUCH_MODULE, ("module", module), message, &hint));
         }
-        let (default, most) = FUNCTION_PAGE;
-        let limit = if request.page_size == 0 { default } else { request.page_size.min(most) };
         let query = FunctionQuery {
             fits: &fits,
             module,
             traceable_only: request.traceable_only,
             after: &request.page_token,
-            limit: limit as usize,
+            limit: page_size(request.page_size, FUNCTION_PAGE) as usize,
         };
         let (found, more) = functions::list(&query, &facts);
         let next = found.last().filter(|_| more).map(|last| last.name.clone()).unwrap_or_default();
