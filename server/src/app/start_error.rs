@@ -140,7 +140,7 @@ fn database(path: &Path, error: &StoreError) -> String {
 fn sqlite(error: &StoreError) -> Option<&sqlx::Error> {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = next {
-        if let Some(found @ sqlx::Error::Database(_)) = error.downcast_ref() {
+        if let Some(found @ sqlx::Error::Database(_)) = error.downcast_ref::<sqlx::Error>() {
             return Some(found);
         }
         next = error.source();
@@ -233,7 +233,7 @@ fn of_database(error: &StoreError) -> Option<String> {
     }
     let found = sqlite(error)?;
     // The upper bits say more precisely what happened.
-    let code = found.as_database_error()?.code()?.parse().unwrap_or(0) & 0xff;
+    let code = found.as_database_error()?.code()?.parse::<u32>().unwrap_or(0) & 0xff;
     Some(match Fault::of(found) {
         Fault::Corrupt => {
             "put a copy of it back (`kprobed.db.backup-*`), or move it away: the daemon then starts without any probe".to_owned()
