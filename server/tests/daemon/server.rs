@@ -69,8 +69,10 @@ pub(crate) struct Server {
     pub(crate) rights: Arc<Rights>,
     /// What is refused.
     pub(crate) audit: Mutex<AuditInbox>,
-    client: (String, String),
-    authority: String,
+    /// The certificate of a client, and its key.
+    pub(crate) client: (String, String),
+    /// The certificate of the authority of both sides.
+    pub(crate) authority: String,
     _tasks: Tasks,
     _world: World,
     kernel: FakeKernel,
@@ -208,7 +210,7 @@ pub(crate) async fn local(socket: PathBuf) -> Result<Channel, tonic::transport::
     Endpoint::from_shared(uri).unwrap().connect().await
 }
 
-fn authority() -> CertifiedIssuer<'static, KeyPair> {
+pub(crate) fn authority() -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name.push(rcgen::DnType::CommonName, "authority.test");
@@ -229,7 +231,8 @@ pub(crate) fn kernel(version: &str) -> FakeKernel {
     FakeKernel::new(series, &functions, &["sched/sched_switch"]).process()
 }
 
-fn probe() -> Record {
+/// The probe that a daemon has.
+pub(crate) fn probe() -> Record {
     let line = format!("p:{PROBE} do_sys_openat2 large=%di:u64");
     let definition = Arc::new(DefinitionText::new(line.clone()));
     // Nothing is known of what it meant.
