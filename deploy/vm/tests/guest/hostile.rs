@@ -17,7 +17,6 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         what_is_echoed_fits_into_trailers,
-        idle_connections_keep_nobody_out,
         a_call_that_timed_out_is_not_carried_out,
     }
     Seldom {
@@ -54,32 +53,6 @@ fn what_is_echoed_fits_into_trailers(fixture: &Fixture) -> Result<()> {
     let request = StreamRequest::new().filter(&filter);
     let error = refused(guest.wait_for(guest.client.stream_events(request))?.map(|_| ()))?;
     ensure!(error.message.len() < 4096, "{}", error.message);
-    Ok(())
-}
-
-fn idle_connections_keep_nobody_out(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon()?;
-    let holder = Command::new("workload").args(["connect", "/run/kprobed/kprobed.sock", "1500"]);
-    guest.machine.spawn("holder", &holder)?;
-    let outcome = with_idle_connections(&guest);
-    guest.machine.signal("holder", Signal::SIGKILL)?;
-    guest.machine.wait("holder", Duration::from_secs(30))?;
-    outcome?;
-    // They are gone, and so is what they took.
-    guest.shell("until [ $(ls /proc/$(pidof kprobed)/fd | wc -l) -lt 200 ]; do sleep 0.1; done")?;
-    Ok(())
-}
-
-fn with_idle_connections(guest: &DaemonGuest) -> Result<()> {
-    let waited =
-        "for i in $(seq 300); do grep -q connected /run/log/holder.log && exit 0; sleep 0.1; done; exit 1";
-    guest.shell(waited).context("the daemon does not take them")?;
-    guest.shell("kprobectl --timeout 20s add 'p:late vfs_read' && kprobectl --timeout 20s delete late")?;
-    let open: u64 = guest.shell("ls /proc/$(pidof kprobed)/fd | wc -l")?.trim().parse()?;
-    // A quarter more than may be open have been asked to leave, and close within two seconds.
-    ensure!(open < 1400, "{open} descriptors are open");
-    guest.shell("until [ $(ls /proc/$(pidof kprobed)/fd | wc -l) -lt 620 ]; do sleep 0.1; done")?;
-    ensure!(guest.log().contains("closed idle connections to make room"), "{}", guest.log());
     Ok(())
 }
 

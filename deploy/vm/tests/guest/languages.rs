@@ -114,7 +114,10 @@ fn documented_examples_work(fixture: &Fixture) -> Result<()> {
 /// Whether an example shows what its page promises.
 fn check(call: &str, output: &str) -> Result<()> {
     if call == "list-services" {
-        ensure!(output.lines().any(|line| line == "kprobed.v1.EventService"));
+        for service in ["ProbeService", "EventService", "HostService"] {
+            let name = format!("kprobed.v1.{service}");
+            ensure!(output.lines().any(|line| line == name), "no {name}");
+        }
         return Ok(());
     }
     let answers: Vec<Value> =

@@ -335,12 +335,16 @@ async fn a_list_has_forms_for_scripts() {
     kprobes/read  return  disabled  vfs_read+0x0        -
     -- stderr
     ");
-    let names = |arguments: &[&str]| {
+    let words = |arguments: &[&str], key: &str| {
         let shown = host.run(&[arguments, &["-o", "json"]].concat());
         let objects = shown.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        objects.map(|probe| probe["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        objects.map(|probe| probe[key].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
+    let names = |arguments: &[&str]| words(arguments, "name");
     assert_eq!(names(&["list"]), ["kprobes/open", "kprobes/read"]);
+    assert_eq!(words(&["list"], "state"), ["PROBE_STATE_ARMED", "PROBE_STATE_DISABLED"]);
+    host.server.neighbour().run("do_sys_openat2", 2);
+    assert_eq!(words(&["hits", "kprobes/open"], "hits"), ["2"]);
     assert_eq!(names(&["disable", "open"]), ["kprobes/open"]);
     assert_eq!(names(&["list", "-l", "team=nobody"]), [""; 0], "a line for each, and none for none");
     // Changes print what they were about.
