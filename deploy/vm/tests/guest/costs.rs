@@ -8,7 +8,7 @@ use std::env;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::Client;
-use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, ListProbesRequest, ReconcileOutcome};
+use kprobed_client::api::{CreateProbeRequest, ListProbesRequest, ReconcileOutcome};
 use kprobed_vm::progress;
 
 use crate::Test;
@@ -156,13 +156,5 @@ fn calls_and_looks_beside_many_probes(fixture: &Fixture) -> Result<()> {
         }
         first.get_or_insert(costs);
     }
-    let probes: Vec<_> = (0..made)
-        .map(|number| DeleteProbeRequest { name: format!("cost/n{number}"), ..Default::default() })
-        .collect();
-    for probes in probes.chunks(Client::CHANGES_AT_ONCE) {
-        for outcome in guest.wait_for(guest.client.delete_probes(probes.to_vec()))?? {
-            outcome?;
-        }
-    }
-    Ok(())
+    guest.delete_all()
 }

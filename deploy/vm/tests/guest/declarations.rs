@@ -1,6 +1,6 @@
 //! Probes as documents: what a directory of declarations does on a real kernel.
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{CheckStatus, Probe, UpdateProbeRequest};
 use kprobed_vm::daemon;
 
@@ -48,11 +48,8 @@ fn values(guest: &DaemonGuest, count: i64) -> Result<Vec<String>> {
 
 /// How the check of declarations ended, and what it found.
 fn check(guest: &DaemonGuest) -> Result<(CheckStatus, String)> {
-    let checks = guest.wait_for(guest.client.host())??.checks;
-    match checks.into_iter().find(|check| check.id == "declarations") {
-        Some(check) => Ok((check.status(), check.finding)),
-        None => bail!("no such check"),
-    }
+    let check = guest.host_check("declarations")?;
+    Ok((check.status(), check.finding))
 }
 
 fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {

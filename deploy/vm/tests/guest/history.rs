@@ -340,8 +340,7 @@ fn what_has_expired_is_told_with_its_number(fixture: &Fixture) -> Result<()> {
         // expired.
         let gone = expired + seen.unsigned_abs();
         ensure!(gone >= spool.expired && gone <= spool.expired + spool.not_stored, "{expired} {spool:?}");
-        let ledger = guest.ledger()?;
-        let ours = ledger.subscribers.iter().find(|ours| ours.subscriber_id == id).context("no ledger")?;
+        let ours = guest.subscriber(id)?;
         ensure!(
             ours.replayed == numbers(&heard).len() as u64 && ours.expired == expired && ours.read == 0,
             "{ours:?}"
