@@ -13,7 +13,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-pub(crate) use ctl::{Running, Said, kprobectl};
+pub(crate) use ctl::{Running, Said, events, events_among_others, kprobectl, objects};
 use kprobed_client::api::{
     CreateProbeRequest, DeleteProbeRequest, GetLedgerResponse, HostCheck, Probe, ProbeLedger,
     SubscriberLedger, UpdateProbeRequest, Verdict,
@@ -76,6 +76,23 @@ pub(crate) fn switch(name: &str, enabled: bool) -> UpdateProbeRequest {
 /// The request that deletes a probe.
 pub(crate) fn deletion(name: &str) -> DeleteProbeRequest {
     DeleteProbeRequest { name: name.to_owned(), ..Default::default() }
+}
+
+/// Asks until there is an answer. `missing` says what is, if there is none within `limit`.
+pub(crate) fn wait<T>(
+    limit: Duration,
+    missing: impl Fn() -> String,
+    ask: impl Fn() -> Result<Option<T>>,
+) -> Result<T> {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = ask()? {
+            return Ok(answer);
+        }
+        ensure!(begun.elapsed() < limit, "not within {limit:?}: {}", missing());
+        // What is looked at may cost an emulated guest as much as what it is to do.
+        thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// Why a call was refused.
@@ -296,11 +313,7 @@ impl DaemonGuest {
     /// Waits until something is so. Returns how long that took.
     pub(crate) fn until(&self, what: &str, is_so: impl Fn() -> Result<bool>) -> Result<Duration> {
         let begun = Instant::now();
-        while !is_so()? {
-            ensure!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}\n{}", self.log());
-            // What is looked at may cost an emulated guest as much as what it is to do.
-            thread::sleep(Duration::from_millis(100));
-        }
+        wait(PATIENCE, || format!("{what}\n{}", self.log()), || Ok(is_so()?.then_some(())))?;
         Ok(begun.elapsed())
     }
 

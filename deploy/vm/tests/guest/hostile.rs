@@ -11,7 +11,7 @@ use kprobed_vm::{daemon, progress};
 use tokio::runtime::Runtime;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, refused};
+use crate::daemon::{DaemonGuest, refused, wait};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -98,14 +98,8 @@ const REQUEST_BYTES: usize = 2000;
 /// Waits until the daemon, which is stopped, has more bytes to read than this, and answers how
 /// many.
 fn unread_beyond(guest: &DaemonGuest, bytes: u64) -> Result<u64> {
-    let begun = Instant::now();
-    loop {
-        let found = unread(guest)?;
-        if found > bytes {
-            return Ok(found);
-        }
-        ensure!(begun.elapsed() < Duration::from_secs(30), "{found} bytes, and not more than {bytes}");
-    }
+    let missing = || format!("{:?} bytes, and not more than {bytes}", unread(guest));
+    wait(Duration::from_secs(30), missing, || Ok(Some(unread(guest)?).filter(|found| *found > bytes)))
 }
 
 /// Bytes that have arrived on the daemon's TCP connections, and that it has not read
@@ -183,14 +177,9 @@ fn control_calls_go_before_streams(fixture: &Fixture) -> Result<()> {
     let peak = guest.shell("grep VmHWM /proc/$(pidof kprobed)/status")?;
     clients.shutdown_background();
     // With the clients their memory goes. What other trials have left the daemon is its own.
-    let begun = Instant::now();
-    let left = loop {
-        let left = resident_kib(&guest)?;
-        if left < before + KEPT_KIB {
-            break left;
-        }
-        ensure!(begun.elapsed() < Duration::from_mins(1), "{before} KiB before, {peak}, and {left} KiB stay");
-    };
+    let missing = || format!("{before} KiB before, {peak}, and {:?} KiB stay", resident_kib(&guest));
+    let is_freed = || Ok(Some(resident_kib(&guest)?).filter(|left| *left < before + KEPT_KIB));
+    let left = wait(Duration::from_mins(1), missing, is_freed)?;
     progress::note(format_args!(
         "list: {alone:.1?} alone, {took:.1?} beside {STREAMS} streams; {before} KiB, {}, then {left} KiB",
         peak.trim()
