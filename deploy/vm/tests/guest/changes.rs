@@ -2,7 +2,6 @@
 //! kernel needs.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -14,6 +13,7 @@ use kprobed_vm::{daemon, progress};
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS, creation, deletion, filter_in_kernel, switch};
+use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -194,21 +194,13 @@ fn all<T>(outcomes: Vec<Result<T, Error>>) -> Result<Vec<T>> {
     Ok(outcomes.into_iter().collect::<Result<Vec<_>, _>>()?)
 }
 
-/// How many probes there are, in rounds: with `KPROBED_VM_CHANGES=10,100,1000`, more than the
-/// checks need, to see what they cost.
-fn sizes() -> Result<Vec<usize>> {
-    let text = env::var("KPROBED_VM_CHANGES").unwrap_or_else(|_| "24".to_owned());
-    text.split(',')
-        .map(|size| size.trim().parse().with_context(|| format!("KPROBED_VM_CHANGES: {size}")))
-        .collect()
-}
-
 /// Probes are defined, enabled, disabled, brought back after a restart, and deleted, many at once;
 /// the kernel alone does the same.
 fn many_live_and_come_back(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.daemon()?;
     let idle = restart(&mut guest)?;
-    for size in sizes()? {
+    // With `KPROBED_VM_CHANGES=10,100,1000`, more than the checks need, to see what they cost.
+    for size in effort::numbers("KPROBED_VM_CHANGES", &[24])? {
         let places = places(&guest, size)?;
         let ours = live(&mut guest, &places, idle)?;
         guest.machine.put("/tmp/places", 0o644, places.join("\n").as_bytes())?;
