@@ -18,6 +18,7 @@ use kprobed::rpc::{
     KernelServer, LeaseServer, ProbeServer, ReconcileServer,
 };
 use kprobed::shutdown::Tasks;
+use kprobed_client::{Client, ConnectOptions, Target};
 use kprobed_control::auth::{AuditInbox, AuditQueue, Rights};
 use kprobed_control::store::{Edit, HitRetention, ProbeSpec, Record, Store};
 use kprobed_control::{
@@ -190,6 +191,11 @@ impl Server {
     /// A client on the unix socket.
     pub(crate) async fn local(&self) -> Result<Channel, tonic::transport::Error> {
         local(self.socket()).await
+    }
+
+    /// The client of this project on the unix socket.
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(Target::Unix(self.socket()), ConnectOptions::default()).await.unwrap()
     }
 
     /// A client over TLS, with its certificate.
