@@ -1,7 +1,13 @@
-//! Test of the program's start with a wrong configuration.
+//! Test of what the program makes of a configuration.
 
 use std::fs;
-use std::process::Command;
+use std::path::Path;
+use std::process::{Command, Output};
+
+fn kprobed(config: &Path, arguments: &[&str]) -> Output {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_kprobed"));
+    command.arg("--config").arg(config).args(arguments).output().unwrap()
+}
 
 /// A start makes the same judgement as `--check-config`: everything that is wrong, in the order of its lines.
 #[test]
@@ -27,8 +33,7 @@ fn all_that_is_wrong_with_a_configuration_is_said() {
         "14:1: `log.levels` is not a setting",
     ];
     for arguments in [&["--check-config"][..], &[]] {
-        let mut command = Command::new(env!("CARGO_BIN_EXE_kprobed"));
-        let output = command.arg("--config").arg(&file).args(arguments).output().unwrap();
+        let output = kprobed(&file, arguments);
         let said = String::from_utf8(output.stderr).unwrap();
         assert_eq!(output.status.code(), Some(2), "{said}");
         assert!(!said.contains("panicked"), "{said}");
@@ -41,4 +46,11 @@ fn all_that_is_wrong_with_a_configuration_is_said() {
         assert_eq!(said.lines().filter(|line| line.starts_with("error: ")).count(), errors.len(), "{said}");
         assert!(said.lines().filter(|line| line.starts_with("hint: ")).count() >= expected.len(), "{said}");
     }
+}
+
+#[test]
+fn the_example_configuration_is_taken() {
+    let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/kprobed.example.toml");
+    let output = kprobed(&example, &["--check-config"]);
+    assert!(output.status.success(), "{output:?}");
 }

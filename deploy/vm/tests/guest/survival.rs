@@ -4,7 +4,7 @@
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, ProbeState};
+use kprobed_client::api::ProbeState;
 use kprobed_vm::daemon;
 use kprobed_vm::machine::{Command, Signal};
 
@@ -15,7 +15,6 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         probes_survive_the_death_of_the_daemon,
-        requests_are_safe_to_repeat,
         a_probe_that_can_not_come_back_says_why,
     }
     Seldom {
@@ -152,45 +151,6 @@ fn a_kept_probe_goes_on_recording(fixture: &Fixture) -> Result<()> {
     ensure!(trace.matches("opens: ").count() >= 3, "{trace}");
     guest.restart(&config)?;
     expect_three(&guest)?;
-    Ok(())
-}
-
-fn requests_are_safe_to_repeat(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon()?;
-    let create = CreateProbeRequest {
-        definition: "p:once vfs_read".to_owned(),
-        request_id: "create-once".to_owned(),
-        ..Default::default()
-    };
-    let first = guest.wait_for(guest.client.create_probe(create.clone()))??;
-    let second = guest.wait_for(guest.client.create_probe(create.clone()))??;
-    ensure!(first.uid == second.uid && guest.probes()?.len() == 1);
-    let other = CreateProbeRequest { definition: "p:other vfs_read".to_owned(), ..create };
-    let refused = guest.wait_for(guest.client.create_probe(other))?;
-    ensure!(
-        refused.as_ref().is_err_and(|error| error.rpc().is_some_and(|rpc| rpc.reason == "REQUEST_ID_REUSED")),
-        "{refused:?}"
-    );
-    let delete = |etag: &str| DeleteProbeRequest {
-        name: "kprobes/once".to_owned(),
-        etag: etag.to_owned(),
-        request_id: "delete-once".to_owned(),
-        ..Default::default()
-    };
-    let stale = guest.wait_for(guest.client.delete_probe(delete("0-0")))?;
-    ensure!(
-        stale.as_ref().is_err_and(|error| error.rpc().is_some_and(|rpc| rpc.reason == "ETAG_MISMATCH")),
-        "{stale:?}"
-    );
-    guest.wait_for(guest.client.delete_probe(delete(&first.etag)))??;
-    guest.wait_for(guest.client.delete_probe(delete(&first.etag)))??;
-    let dry = CreateProbeRequest {
-        definition: "p:dry vfs_read".to_owned(),
-        validate_only: true,
-        ..Default::default()
-    };
-    ensure!(guest.wait_for(guest.client.create_probe(dry))??.name == "kprobes/dry");
-    ensure!(guest.probes()?.is_empty() && guest.tracefs("kprobe_events")?.is_empty());
     Ok(())
 }
 
