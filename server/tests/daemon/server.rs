@@ -216,6 +216,7 @@ pub(crate) async fn local(socket: PathBuf) -> Result<Channel, tonic::transport::
     Endpoint::from_shared(uri).unwrap().connect().await
 }
 
+/// An authority that no program trusts yet.
 pub(crate) fn authority() -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
@@ -223,7 +224,8 @@ pub(crate) fn authority() -> CertifiedIssuer<'static, KeyPair> {
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-fn signed(authority: &CertifiedIssuer<'static, KeyPair>, name: &str) -> (String, String) {
+/// A certificate for a name, and its key, in PEM.
+pub(crate) fn signed(authority: &CertifiedIssuer<'static, KeyPair>, name: &str) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     (params.signed_by(&key, authority).unwrap().pem(), key.serialize_pem())
