@@ -15,6 +15,7 @@ use kprobed::front::{self, Gate};
 use kprobed::health::Storage;
 use kprobed::rpc::{self, Access, EventServer, HostInfo, Services};
 use kprobed::shutdown::Tasks;
+use kprobed_client::{Client, ConnectOptions, Target};
 use kprobed_control::auth::{AuditInbox, AuditQueue, Rights};
 use kprobed_control::store::{Edit, HitRetention, ProbeSpec, Record, Store};
 use kprobed_control::{
@@ -57,8 +58,10 @@ pub(crate) struct Server {
     pub(crate) rights: Arc<Rights>,
     /// What is refused.
     pub(crate) audit: Mutex<AuditInbox>,
-    client: (String, String),
-    authority: String,
+    /// The certificate of a client, and its key.
+    pub(crate) client: (String, String),
+    /// The certificate of the authority of both sides.
+    pub(crate) authority: String,
     _tasks: Tasks,
     _world: World,
     kernel: FakeKernel,
@@ -178,6 +181,11 @@ impl Server {
         local(self.socket()).await
     }
 
+    /// The client of this project on the unix socket.
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(Target::Unix(self.socket()), ConnectOptions::default()).await.unwrap()
+    }
+
     /// A client over TLS, with its certificate.
     pub(crate) async fn remote(&self) -> Channel {
         let (certificate, key) = self.client.clone();
@@ -196,14 +204,16 @@ pub(crate) async fn local(socket: PathBuf) -> Result<Channel, tonic::transport::
     Endpoint::from_shared(uri).unwrap().connect().await
 }
 
-fn authority() -> CertifiedIssuer<'static, KeyPair> {
+/// An authority that no program trusts yet.
+pub(crate) fn authority() -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name.push(rcgen::DnType::CommonName, "authority.test");
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-fn signed(authority: &CertifiedIssuer<'static, KeyPair>, name: &str) -> (String, String) {
+/// A certificate for a name, and its key, in PEM.
+pub(crate) fn signed(authority: &CertifiedIssuer<'static, KeyPair>, name: &str) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     (params.signed_by(&key, authority).unwrap().pem(), key.serialize_pem())
@@ -217,7 +227,8 @@ pub(crate) fn kernel(version: &str) -> FakeKernel {
     FakeKernel::new(series, &functions, &["sched/sched_switch"]).process()
 }
 
-fn probe() -> Record {
+/// The probe that a daemon has.
+pub(crate) fn probe() -> Record {
     let line = format!("p:{PROBE} do_sys_openat2 large=%di:u64");
     let definition = Arc::new(DefinitionText::new(line.clone()));
     // Nothing is known of what it meant.

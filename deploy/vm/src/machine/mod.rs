@@ -24,6 +24,7 @@ use accel::Accelerator;
 use agent::{Conversation, Failure, SILENCE};
 pub use command::{Command, Input, Output, PATIENCE, Stream};
 use console::Console;
+pub(crate) use console::tail;
 pub use error::MachineError;
 pub use nix::sys::signal::Signal;
 use qemu::Qemu;

@@ -54,7 +54,7 @@ struct Received {
 }
 
 /// The sum of everything that became of the events of a subscriber.
-fn accounted(ours: &SubscriberLedger) -> u64 {
+pub(crate) fn accounted(ours: &SubscriberLedger) -> u64 {
     let held_back = ours.not_selected + ours.filtered + ours.sampled_out + ours.limited;
     held_back + ours.dropped + ours.queued + ours.delivered
 }

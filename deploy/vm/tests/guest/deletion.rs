@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest};
+use kprobed_client::api::CreateProbeRequest;
 use kprobed_client::event::{
     Batch, LossCause, PauseReason, RecordingPause, StreamItem, StreamRequest, Value,
 };
@@ -12,7 +12,7 @@ use kprobed_vm::machine::{Command, Signal};
 use kprobed_vm::{daemon, progress};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS, config};
+use crate::daemon::{DaemonGuest, TRACEFS, config, creation, deletion};
 use crate::effort;
 use crate::fixture::Fixture;
 
@@ -93,15 +93,7 @@ impl Seen {
 }
 
 fn definition(event: &str) -> CreateProbeRequest {
-    CreateProbeRequest {
-        definition: format!("p:{event} __x64_sys_getpgid number=+0x70(%di):u64"),
-        enabled: true,
-        ..Default::default()
-    }
-}
-
-fn deletion(name: &str) -> DeleteProbeRequest {
-    DeleteProbeRequest { name: name.to_owned(), ..Default::default() }
+    creation(&format!("p:{event} __x64_sys_getpgid number=+0x70(%di):u64"), "")
 }
 
 fn end_of_hits(guest: &DaemonGuest) -> Result<()> {

@@ -636,8 +636,16 @@ fn publishers_do_not_wait_for_a_change_of_selections() {
     std::thread::scope(|scope| {
         scope.spawn(|| publish(hub, &source("a", 1), 0, 1, 100));
         has_begun.recv().unwrap();
-        scope.spawn(|| hub.selections_changed());
-        std::thread::sleep(Duration::from_millis(20));
+        let (tell, thread) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            tell.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
+            hub.selections_changed();
+        });
+        // It sleeps, or has ended because it has nothing to wait for.
+        let state = std::path::Path::new("/proc").join(thread.recv().unwrap()).join("stat");
+        while std::fs::read_to_string(&state).is_ok_and(|state| !state.contains(") S ")) {
+            std::thread::yield_now();
+        }
         let (answer, answers) = std::sync::mpsc::channel();
         scope.spawn(move || answer.send(hub.sequence()));
         let sequence = answers.recv_timeout(Duration::from_secs(10));
