@@ -345,7 +345,7 @@ impl Machine {
 
     /// The last `lines` lines on the console.
     pub fn console_tail(&self, lines: usize) -> String {
-        console::tail(&self.console.text(), lines)
+        tail(&self.console.text(), lines)
     }
 
     /// Where the host reaches a guest port that is forwarded.
