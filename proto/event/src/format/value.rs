@@ -123,7 +123,7 @@ const LAST_PAGE: u64 = u64::MAX - 4095;
 
 /// Appends what people write for a value. Returns false, and appends nothing, if that is the value itself.
 #[inline]
-pub(super) fn push_name(buffer: &mut Vec<u8>, field: &Field, value: &Value<'_>) -> bool {
+pub fn push_name(buffer: &mut Vec<u8>, field: &Field, value: &Value<'_>) -> bool {
     let bits = match value {
         Value::Unsigned { value, .. } => *value,
         Value::Signed { value, .. } => value.cast_unsigned(),

@@ -170,7 +170,7 @@ impl MessageMaker {
         all: &mut Vec<Outgoing>,
     ) -> Result<(), SinkError> {
         let unreadable = |why: &dyn std::fmt::Display| SinkError::new("read events", why);
-        let mut batch = read_batch(delivery.message()).map_err(|error| unreadable(&error))?;
+        let mut batch = read_batch(&delivery.message).map_err(|error| unreadable(&error))?;
         let groups = mem::take(&mut batch.groups);
         let is_alone = groups.len() == 1;
         let first = Cursor { sequence: delivery.sequence, ..run };
@@ -181,7 +181,7 @@ impl MessageMaker {
                 .ok_or_else(|| unreadable(&"a batch of events has no schema"))?;
             let head = self.started().len() + schema.frame.len() + 10;
             let room = self.max_bytes.saturating_sub(head);
-            let whole = if is_alone { delivery.message().clone() } else { alone(&batch, &group) };
+            let whole = if is_alone { delivery.message.clone() } else { alone(&batch, &group) };
             let pieces = if whole.len() <= room || group.rows <= 1 {
                 vec![Piece { row: 0, events: group.rows.into(), message: whole }]
             } else {

@@ -26,7 +26,7 @@ pub struct Columns {
     pub timestamps_ns: Vec<u64>,
     /// Thread ids (`common_pid`), 32 bits each; 0 is the idle task.
     pub tids: Packed,
-    /// `common_flags` as recorded, a byte each. See [`Context`](super::Context).
+    /// `common_flags` as recorded, a byte each.
     pub flags: Packed,
     /// `common_preempt_count` as recorded, a byte each.
     pub preempt_counts: Packed,

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::stored;
 use crate::pipeline::{
-    Content, Delivery, Draft, Item, Loss, LossCause, Order, Origin, Replay, ReplayStart, Since, Span,
+    Delivery, Draft, Item, Loss, LossCause, Order, Origin, Replay, ReplayStart, Since, Span,
     Subscription,
 };
 use crate::spool::{
@@ -260,7 +260,7 @@ impl HistoryReader {
             span: Span { first_ns: entry.first_ns, last_ns: entry.last_ns },
             wall_offset_ns: entry.wall_offset_ns,
             origins: Arc::clone(&self.all_origins),
-            content: Content::Message(entry.payload.clone()),
+            message: entry.payload.clone(),
         }
     }
 }

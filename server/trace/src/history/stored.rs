@@ -84,7 +84,7 @@ pub(super) fn events_entry(delivery: &Delivery) -> Option<SpoolEntry> {
         last_ns: delivery.span.last_ns,
         wall_offset_ns: delivery.wall_offset_ns,
         key: delivery.cpu,
-        payload: delivery.message().clone(),
+        payload: delivery.message.clone(),
     })
 }
 

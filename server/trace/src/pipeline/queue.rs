@@ -112,7 +112,7 @@ impl Queue {
 
     /// Takes events, or applies the overflow policy.
     pub(super) fn push_batch(&mut self, batch: Delivery) {
-        let (events, bytes) = (batch.events, batch.bytes());
+        let (events, bytes) = (batch.events, batch.message.len() as u64);
         if !self.fits(events, bytes) {
             match self.limits.overflow {
                 Overflow::DropOldest => self.make_room(events, bytes),
@@ -142,7 +142,7 @@ impl Queue {
             match self.entries.pop_front() {
                 Some(Item::Batch(batch)) => {
                     self.counts.queued -= batch.events;
-                    self.shrink(batch.bytes());
+                    self.shrink(batch.message.len() as u64);
                     self.note_dropped(&batch);
                     self.remember(dropped(&batch));
                 }
@@ -244,7 +244,7 @@ impl Queue {
         let mut item = self.entries.pop_front()?;
         match &mut item {
             Item::Batch(batch) => {
-                self.shrink(batch.bytes());
+                self.shrink(batch.message.len() as u64);
                 self.counts.queued -= batch.events;
                 self.counts.delivered += batch.events;
                 self.counts.delivered_span.note(batch.span.first_ns);
