@@ -46,15 +46,15 @@ pub use cursor::{Cursor, CursorError};
 pub use decoder::{Decoder, Epoch, StreamItem};
 pub use escape::{Escaped, is_unprintable};
 pub use group::Group;
-pub use kprobed_filter::Notation;
+pub use kprobed_filter::{Base, FieldKind, FieldSchema, Notation};
 pub use loss::{Loss, RecordingPause, cause_name, reason_name};
 pub use malformed::{ColumnFault, MalformedError};
-pub use notation::{notation, notation_message};
+pub use notation::notation_message;
 pub use ordered::TimeOrdered;
 pub use owned::OwnedRow;
 pub use packed::{Number, Numbers, PackedNumbers, RepeatedRows};
 pub use row::{Fields, Row, Rows};
-pub use schema::{Base, Field, FieldKind, Schema, Width};
+pub use schema::Schema;
 pub use select::Projection;
 pub use value::{Address, List, Value};
 

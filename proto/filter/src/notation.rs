@@ -109,9 +109,11 @@ impl Notation {
     pub fn push(&self, buffer: &mut Vec<u8>, bits: u64, bytes: usize) -> bool {
         let bits = bits & mask(bits_of(bytes));
         let name = match self {
-            Self::Errno => error_name(signed(bits, bytes)),
+            Self::Errno => error_name(sign_extended(bits, bytes)),
             // Unsigned numbers have all bits of an enumerator that is not negative.
-            Self::Names(names) => names.of(signed(bits, bytes)).or_else(|| names.of(bits.cast_signed())),
+            Self::Names(names) => {
+                names.of(sign_extended(bits, bytes)).or_else(|| names.of(bits.cast_signed()))
+            }
             Self::Bool if bits <= 1 => Some(if bits == 1 { "true" } else { "false" }),
             Self::Octal if bits == 0 => Some("0"),
             _ => None,
@@ -162,7 +164,7 @@ impl Notation {
             Self::OpenFlags => open_flags::number(text)?,
         };
         let cut = number & mask(bits_of(bytes));
-        (cut == number || signed(cut, bytes).cast_unsigned() == number).then_some(cut)
+        (cut == number || sign_extended(cut, bytes).cast_unsigned() == number).then_some(cut)
     }
 
     /// A number as the field has it: the negative number of an error in a field without sign, which shows it so.
@@ -222,8 +224,9 @@ const fn bits_of(bytes: usize) -> u32 {
     }
 }
 
-/// The lower bytes with their sign.
-const fn signed(bits: u64, bytes: usize) -> i64 {
+/// The lower `bytes` bytes of a number with their sign.
+#[inline]
+pub const fn sign_extended(bits: u64, bytes: usize) -> i64 {
     let unused = 64 - bits_of(bytes);
     (bits << unused).cast_signed() >> unused
 }

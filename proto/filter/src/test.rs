@@ -6,7 +6,7 @@ use super::ast::Operator;
 use super::cpus::CpuSet;
 use super::fields::Source;
 use super::interfaces::FilterEvent;
-use super::notation::swapped;
+use super::notation::{sign_extended, swapped};
 use super::pattern::Pattern;
 
 /// A comparison.
@@ -120,23 +120,22 @@ impl Load {
             let value = event.number(index, element as usize)?;
             whole = whole << bits | value & mask(bits);
         }
-        Some(if self.signed { sign_extended(whole, self.bytes) } else { whole })
+        Some(self.cut(whole))
     }
 
     /// A number as this would load it.
     pub(super) const fn cut(self, number: u64) -> u64 {
-        if self.signed { sign_extended(number, self.bytes) } else { number & mask(self.bytes * 8) }
+        if self.signed {
+            sign_extended(number, self.bytes as usize).cast_unsigned()
+        } else {
+            number & mask(self.bytes * 8)
+        }
     }
 }
 
 /// As many low bits.
 pub(super) const fn mask(bits: u32) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
-}
-
-const fn sign_extended(number: u64, bytes: u32) -> u64 {
-    let unused = 64_u32.saturating_sub(bytes * 8);
-    ((number << unused).cast_signed() >> unused).cast_unsigned()
 }
 
 fn extended(number: i32) -> u64 {

@@ -6,7 +6,7 @@
 use std::collections::HashMap;
 
 use kprobed_event::format::push_name;
-use kprobed_event::{Address, Context, Field, Row, TimeOrdered, Value};
+use kprobed_event::{Address, Context, FieldSchema, Row, TimeOrdered, Value};
 use kprobed_proto::v1;
 use prost::Message as _;
 
@@ -91,7 +91,7 @@ fn event(row: &Row<'_>, projected: &Projected) -> v1::EventRow {
         shown.map(|address| address.to_string()).unwrap_or_default()
     };
     let field = |index: &usize| Some((row.schema().fields().get(*index)?, row.value(*index)?));
-    let named = |(field, value): (&Field, Value<'_>)| v1::NamedValue {
+    let named = |(field, value): (&FieldSchema, Value<'_>)| v1::NamedValue {
         name: field.name.clone(),
         text: shown(field, &value),
         value: Some(value_message(&value)),
@@ -116,7 +116,7 @@ fn event(row: &Row<'_>, projected: &Projected) -> v1::EventRow {
 }
 
 /// What people write for a value; empty if that is the value itself.
-fn shown(field: &Field, value: &Value<'_>) -> String {
+fn shown(field: &FieldSchema, value: &Value<'_>) -> String {
     let mut text = Vec::new();
     push_name(&mut text, field, value);
     String::from_utf8(text).unwrap_or_default()

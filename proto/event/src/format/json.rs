@@ -9,8 +9,7 @@
 use super::digits::{hex_digit, push_decimal, push_padded, push_signed};
 use super::value::{push_address, push_name};
 use super::{Call, Origin};
-use crate::schema::Field;
-use crate::{Address, Context, Cursor, Loss, Notation, Row, Value, cause_name, reason_name};
+use crate::{Address, Context, Cursor, FieldSchema, Loss, Notation, Row, Value, cause_name, reason_name};
 
 /// All integers up to this one are exact as doubles.
 pub const EXACT: u64 = 1 << 53;
@@ -163,7 +162,7 @@ impl JsonLines {
     }
 
     /// Appends a value of which people write something else, and keeps that. A call stack becomes a list of its frames.
-    fn push_noted(&mut self, buffer: &mut Vec<u8>, field: &Field, value: &Value<'_>) {
+    fn push_noted(&mut self, buffer: &mut Vec<u8>, field: &FieldSchema, value: &Value<'_>) {
         let (Notation::Stack, Value::Bytes(frames)) = (&field.notation, value) else {
             push_value(buffer, value);
             return self.add_name(field, value);
@@ -176,7 +175,7 @@ impl JsonLines {
     }
 
     /// Keeps what people write for a value.
-    fn add_name(&mut self, field: &Field, value: &Value<'_>) {
+    fn add_name(&mut self, field: &FieldSchema, value: &Value<'_>) {
         let before = self.names.len();
         if before > 0 {
             self.names.push(b',');

@@ -111,14 +111,8 @@ pub enum Value<'a> {
 impl Columns {
     /// No rows yet.
     pub(super) fn new(schema: Arc<Schema>) -> Self {
-        let fields = schema
-            .fields
-            .iter()
-            .map(|field| {
-                let values_per_row = field.array_len.and_then(|count| usize::try_from(count).ok());
-                Column::new(field.kind, values_per_row.unwrap_or(1))
-            })
-            .collect();
+        let fields =
+            schema.fields.iter().map(|field| Column::new(field.kind, field.values_per_row())).collect();
         Self {
             schema,
             timestamps_ns: Vec::new(),

@@ -208,8 +208,7 @@ fn encode_group(out: &mut Writer<'_>, group: &GroupRows<'_>) {
             continue;
         };
         let message = out.begin(field::GROUP_COLUMNS);
-        let per_row = schema.array_len.map_or(1, |length| length as usize);
-        encode_column(out, column, schema.kind, per_row, rows);
+        encode_column(out, column, schema.kind, schema.values_per_row(), rows);
         out.end(message);
     }
     out.end(message);

@@ -21,4 +21,4 @@ pub use loss::{Loss, loss_from_message};
 pub use pool::MessagePool;
 pub use projection::{COMMON as COMMON_FIELDS, Projected, Projection};
 pub use read::{ReadError, read_batch, read_group};
-pub use schema::{SchemaError, schema_from_message, schema_message};
+pub use schema::schema_message;

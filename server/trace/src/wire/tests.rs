@@ -300,12 +300,17 @@ fn a_column_has_only_what_belongs_to_its_kind() {
     }
 }
 
+fn read_again(message: v1::EventSchema) -> Schema {
+    let read = kprobed_event::Schema::try_from(message).unwrap();
+    Schema { fields: read.fields().to_vec(), is_return: read.is_return() }
+}
+
 #[test]
 fn schemas_are_read_again() {
     let name = ProbeName::new("g", "e").unwrap();
     let message = schema_message(3, &name, ProbeUid(5), &schema(), None);
     assert_eq!((message.schema_id, message.probe.as_str(), message.probe_uid), (3, "g/e", 5));
-    assert_eq!(schema_from_message(&message).unwrap(), *schema());
+    assert_eq!(read_again(message), *schema());
 }
 
 /// In the history as on the wire.
@@ -317,7 +322,7 @@ fn notations_are_read_again() {
     let name = ProbeName::new("g", "e").unwrap();
     let message = schema_message(3, &name, ProbeUid(5), &schema, None);
     assert_eq!(message.fields[0].notation(), v1::FieldNotation::Errno);
-    assert_eq!(schema_from_message(&message).unwrap(), schema);
+    assert_eq!(read_again(message), schema);
 }
 
 #[test]
@@ -325,7 +330,7 @@ fn a_type_has_its_widths() {
     use v1::FieldType as T;
     let read = |kind: T, width| {
         let field = v1::EventField { name: "x".to_owned(), r#type: kind.into(), width, ..Default::default() };
-        schema_from_message(&v1::EventSchema { fields: vec![field], ..Default::default() })
+        kprobed_event::Schema::try_from(v1::EventSchema { fields: vec![field], ..Default::default() })
     };
     for (kind, widths) in [
         (T::Unspecified, &[][..]),
@@ -340,7 +345,9 @@ fn a_type_has_its_widths() {
             assert_eq!(schema.is_ok(), widths.contains(&width), "{kind:?} of {width}: {schema:?}");
         }
     }
-    assert_eq!(read(T::Char, 2), Err(SchemaError { field: "x".to_owned() }));
+    let (probe, field) = (String::new(), "x".to_owned());
+    let bad = kprobed_event::MalformedError::BadField { probe, field, kind: T::Char.into(), width: 2 };
+    assert_eq!(read(T::Char, 2), Err(bad));
 }
 
 #[test]
