@@ -9,13 +9,12 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use super::SpoolError;
-use super::ended;
 use super::expired::{Expired, ExpiredEpoch};
-use super::files::Files;
+use super::files::{ENDED, EXPIRED, Files};
 use super::index::Index;
 use super::scan::{Scan, ScanError, scan};
 use super::segment::{BrokenHeader, HEADER_BYTES, SegmentFacts, SegmentId};
+use super::{SpoolError, lists};
 
 /// Result of a recovery: the files that it found, and the repairs that it made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -73,21 +72,19 @@ pub(super) fn recover(files: &Files) -> Result<(Index, Recovery), SpoolError> {
 
 /// The list of expired events, and whether it is the one that was written last.
 fn expired(files: &Files, recovery: &mut Recovery) -> Result<(Expired, bool), SpoolError> {
-    let Some((name, bytes)) = files.expired()? else { return Ok((Expired::default(), true)) };
-    match Expired::decode(&bytes) {
-        Ok(expired) => Ok((expired, true)),
-        Err(broken) => {
-            set_aside(files, name, &broken.to_string(), recovery)?;
-            Ok((Expired::default(), false))
-        }
-    }
+    let Some(bytes) = files.list(EXPIRED)? else { return Ok((Expired::default(), true)) };
+    let Some(expired) = Expired::decode(&bytes) else {
+        set_aside(files, EXPIRED, "it is not the list of what has expired", recovery)?;
+        return Ok((Expired::default(), false));
+    };
+    Ok((expired, true))
 }
 
 /// The list of runs that ended in order.
 fn ended(files: &Files, recovery: &mut Recovery) -> Result<BTreeMap<u64, u64>, SpoolError> {
-    let Some((name, bytes)) = files.ended()? else { return Ok(BTreeMap::new()) };
-    let Some(ended) = ended::decode(&bytes) else {
-        set_aside(files, name, "it is not the list of the runs that ended in order", recovery)?;
+    let Some(bytes) = files.list(ENDED)? else { return Ok(BTreeMap::new()) };
+    let Some(ended) = lists::decode_ended(&bytes) else {
+        set_aside(files, ENDED, "it is not the list of the runs that ended in order", recovery)?;
         return Ok(BTreeMap::new());
     };
     Ok(ended)

@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::files::ENDED;
 use super::record::{HEAD_BYTES, MAX_PAYLOAD_BYTES, Record, RecordKind};
 use super::segment::{END_BYTES, HEADER_BYTES, SegmentId};
 use super::state::{Shared, State};
 use super::tail::Tail;
-use super::{AppendError, EntryKind, SpoolEntry, SpoolError, SpoolStats, ended};
+use super::{AppendError, EntryKind, SpoolEntry, SpoolError, SpoolStats, lists};
 
 /// The writer closes a segment once it is as old as this part of the maximum age, so that no event
 /// is kept much longer than that age.
@@ -347,7 +348,7 @@ impl SpoolWriter {
         let mut state = shared.lock();
         state.index.ended.insert(run, events);
         // Without it, a reader takes an end that is damaged later for one that was never written.
-        if let Err(error) = shared.files.replace_ended(&ended::encode(&state.index)) {
+        if let Err(error) = shared.files.replace_list(ENDED, &lists::encode_ended(&state.index)) {
             state.note(&error);
         }
         Ok(())
