@@ -45,7 +45,7 @@ mod tests;
 mod walk;
 mod writer;
 
-pub use cursor::{BootId, BootIdError, Cursor, Position};
+pub use cursor::{BootId, BootIdError, Cursor, HistoryStart};
 pub use entry::{EntryKind, EpochStart, Missing, MissingCause, SpoolEntry, SpoolItem};
 pub use error::{AppendError, SpoolError};
 pub use expired::{Expired, ExpiredEpoch};

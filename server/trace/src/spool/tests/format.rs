@@ -54,7 +54,7 @@ fn a_segment_cut_at_any_byte_gives_the_records_before() {
         assert_eq!((recovery.cut_bytes, recovery.cut_segments), (torn, u64::from(torn > 0)));
         assert_eq!((recovery.events, recovery.set_aside), (scan.facts.events, 0));
         let expected = ["", "s1 ", "s1 e0-3 ", "s1 e0-3 l3 ", "s1 e0-3 l3 n3-5 ", "s1 e0-3 l3 n3-5 e5-8 "];
-        assert_eq!(brief(&read(&spool, Position::Beginning)), format!("| {}|torn", expected[whole_ones]));
+        assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), format!("| {}|torn", expected[whole_ones]));
     }
 }
 
