@@ -26,7 +26,7 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use columns::{Column, ColumnParts, Columns, ColumnsParts, Value};
+pub use columns::{Column, Columns, Value};
 pub use companion::{COMPANION_ARRAY_END_SUFFIX, COMPANION_END, COMPANION_GUARD_PREFIX};
 pub use compiled::{CompileError, CompileOptions, CompiledFormat};
 pub use gather::{WINDOW_BYTES, Window};

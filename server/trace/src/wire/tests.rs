@@ -7,9 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::decode::{
-    Base, ColumnParts, Columns, ColumnsParts, FieldKind, FieldSchema, Notation, Schema, Value,
-};
+use crate::decode::{Base, Columns, FieldKind, FieldSchema, Notation, Schema, Value};
 use kprobed_host::kernel::ClockMapping;
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
@@ -66,14 +64,14 @@ fn faults(values: impl Iterator<Item = bool>) -> Vec<u8> {
     values.chunks(8).map(|chunk| (0..).zip(chunk).map(|(bit, fault)| u8::from(*fault) << bit).sum()).collect()
 }
 
-fn texts(values: &[&Option<Vec<u8>>]) -> ColumnParts {
-    let mut part = ColumnParts { offsets: vec![0; 4], ..ColumnParts::default() };
+fn texts(values: &[&Option<Vec<u8>>]) -> v1::Column {
+    let (mut offsets, mut data) = (vec![0_u8; 4], Vec::<u8>::new());
     for text in values {
-        part.bytes.extend(text.iter().flatten());
-        part.offsets.extend(u32::try_from(part.bytes.len()).unwrap().to_le_bytes());
+        data.extend(text.iter().flatten());
+        offsets.extend(u32::try_from(data.len()).unwrap().to_le_bytes());
     }
-    part.faults = faults(values.iter().map(|text| text.is_none()));
-    part
+    let faults = faults(values.iter().map(|text| text.is_none()));
+    v1::Column { offsets: offsets.into(), data: data.into(), faults: faults.into(), ..Default::default() }
 }
 
 /// The bytes of all rows, or those of one row if all are equal.
@@ -87,24 +85,19 @@ fn packed<const N: usize>(rows: impl Iterator<Item = [u8; N]>) -> Vec<u8> {
 
 /// The columns of events, in the order of time.
 fn columns(events: &[Event], base_ns: u64) -> Columns {
-    let mut parts = ColumnsParts::default();
-    let mut time_ns = base_ns;
+    let mut offsets_ns = Vec::<u8>::new();
+    let mut offset_ns = 0_u32;
     for event in events {
-        time_ns += u64::from(event.time);
-        parts.timestamps_ns.push(time_ns);
+        offset_ns += event.time;
+        offsets_ns.extend(offset_ns.to_le_bytes());
     }
-    parts.tids = packed(events.iter().map(|event| event.tid.to_le_bytes()));
-    parts.flags = packed(events.iter().map(|event| [event.flags]));
-    parts.preempt_counts = vec![1];
-    parts.ips = packed(events.iter().map(|event| event.ip.to_le_bytes()));
-    parts.return_ips = packed(events.iter().map(|event| (event.ip ^ 1).to_le_bytes()));
-    parts.fields = vec![
-        ColumnParts {
-            values: packed(events.iter().map(|event| event.a.unwrap_or(0).to_le_bytes())),
-            faults: faults(events.iter().map(|event| event.a.is_none())),
-            ..ColumnParts::default()
+    let fields = vec![
+        v1::Column {
+            values: packed(events.iter().map(|event| event.a.unwrap_or(0).to_le_bytes())).into(),
+            faults: faults(events.iter().map(|event| event.a.is_none())).into(),
+            ..Default::default()
         },
-        ColumnParts {
+        v1::Column {
             values: packed(events.iter().map(|event| {
                 let mut bytes = [0; 6];
                 bytes
@@ -114,13 +107,26 @@ fn columns(events: &[Event], base_ns: u64) -> Columns {
                     .zip(event.b)
                     .for_each(|(bytes, b)| *bytes = b.to_le_bytes());
                 bytes
-            })),
-            ..ColumnParts::default()
+            }))
+            .into(),
+            ..Default::default()
         },
         texts(&events.iter().map(|event| &event.texts[0]).collect::<Vec<_>>()),
         texts(&events.iter().flat_map(|event| &event.texts[1..]).collect::<Vec<_>>()),
     ];
-    Columns::from_parts(schema(), parts).unwrap()
+    let group = v1::EventGroup {
+        rows: u32::try_from(events.len()).unwrap(),
+        base_ns,
+        offsets_ns: offsets_ns.into(),
+        tids: packed(events.iter().map(|event| event.tid.to_le_bytes())).into(),
+        flags: packed(events.iter().map(|event| [event.flags])).into(),
+        preempt_counts: vec![1].into(),
+        ips: packed(events.iter().map(|event| event.ip.to_le_bytes())).into(),
+        return_ips: packed(events.iter().map(|event| (event.ip ^ 1).to_le_bytes())).into(),
+        columns: fields,
+        ..Default::default()
+    };
+    read_group(group, &schema()).unwrap()
 }
 
 #[test]
