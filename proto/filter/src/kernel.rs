@@ -135,7 +135,8 @@ fn named_number(operand: &Operand) -> Option<Operand> {
     }
 }
 
-fn number(bits: u64) -> Operand {
+/// A number as the kernel reads it.
+pub(super) fn number(bits: u64) -> Operand {
     let text = if bits < 1 << 16 { bits.to_string() } else { format!("{bits:#x}") };
     Operand::Number { text, value: Number::Unsigned(bits) }
 }

@@ -355,7 +355,7 @@ pub(crate) async fn routes(daemon: Daemon<'_>) -> Routes {
         control: control.clone(),
         registry: Arc::clone(&registry),
         host,
-        filter_features: KernelFilterFeatures { task_names: true, ..KernelFilterFeatures::default() },
+        filter_features: KernelFilterFeatures::default(),
         log: Log { history: None, now: Cursor { boot_id, epoch: 1, sequence: 0 } },
         exporters: Exporters::default(),
         access: access.clone(),
