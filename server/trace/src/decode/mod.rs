@@ -27,7 +27,6 @@ mod table;
 mod tests;
 
 pub use columns::{Column, Columns, Value};
-pub use companion::{COMPANION_ARRAY_END_SUFFIX, COMPANION_END, COMPANION_GUARD_PREFIX};
 pub use compiled::{CompileError, CompileOptions, CompiledFormat};
 pub use gather::{WINDOW_BYTES, Window};
 pub use kprobed_filter::{Base, FieldKind, FieldSchema, Notation, Position, Schema};
