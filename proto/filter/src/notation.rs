@@ -7,8 +7,8 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use super::ast::Number;
-use super::test::{Compare, Load, mask};
+use super::ast::{Number, Operator};
+use super::test::{Load, mask};
 use super::{errno, open_flags};
 
 /// How people write the numbers of a field.
@@ -168,10 +168,10 @@ impl Notation {
     }
 
     /// A number as the field has it: the negative number of an error in a field without sign, which shows it so.
-    pub(super) fn without_sign(&self, value: Number, load: Load, compare: Compare) -> Number {
+    pub(super) fn without_sign(&self, value: Number, load: Load, operator: Operator) -> Number {
         match value {
             Number::Negative(number @ -4095..0)
-                if *self == Self::Errno && !load.signed && !compare.is_of_order() =>
+                if *self == Self::Errno && !load.signed && !operator.is_of_order() =>
             {
                 Number::Unsigned(load.cut(number.cast_unsigned()))
             }

@@ -115,7 +115,9 @@ impl Pusher {
             // The kernel compares bytes in network order as if they were in the order of the host.
             Test::Number { load, .. } if load.swapped => return None,
             // It compares all 64 bits that the system call was given.
-            Test::Number { load, compare, .. } if load.is_lower_half && compare.is_of_order() => return None,
+            Test::Number { load, operator, .. } if load.is_lower_half && operator.is_of_order() => {
+                return None;
+            }
             Test::Number { .. } => {
                 // One CPU: a number on every kernel.
                 if let Operand::Cpus { set, .. } = &term.operand

@@ -15,7 +15,7 @@ pub(super) enum Test {
     /// Of a number.
     Number {
         load: Load,
-        compare: Compare,
+        operator: Operator,
         /// Extended as the value is.
         operand: u64,
     },
@@ -40,39 +40,13 @@ pub(super) struct Load {
     pub(super) is_lower_half: bool,
 }
 
-/// How numbers are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Compare {
-    Equal,
-    NotEqual,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
-    /// They have a bit in common.
-    Bits,
-}
-
-impl Compare {
+impl Operator {
     /// Whether it depends on which of two numbers is the larger one.
     pub(super) const fn is_of_order(self) -> bool {
-        !matches!(self, Self::Equal | Self::NotEqual | Self::Bits)
+        matches!(self, Self::Less | Self::LessOrEqual | Self::Greater | Self::GreaterOrEqual)
     }
 
-    /// The comparison of numbers for an operator, if there is one.
-    pub(super) const fn of(operator: Operator) -> Option<Self> {
-        Some(match operator {
-            Operator::Equal => Self::Equal,
-            Operator::NotEqual => Self::NotEqual,
-            Operator::Less => Self::Less,
-            Operator::LessOrEqual => Self::LessOrEqual,
-            Operator::Greater => Self::Greater,
-            Operator::GreaterOrEqual => Self::GreaterOrEqual,
-            Operator::Bits => Self::Bits,
-            Operator::Glob => return None,
-        })
-    }
-
+    /// Whether it holds for two numbers, which have no patterns.
     #[inline]
     fn holds(self, value: u64, operand: u64, signed: bool) -> bool {
         // With the top bit turned over, signed numbers are in the order of unsigned ones.
@@ -86,6 +60,7 @@ impl Compare {
             Self::Greater => ordered > bound,
             Self::GreaterOrEqual => ordered >= bound,
             Self::Bits => value & operand != 0,
+            Self::Glob => false,
         }
     }
 }
@@ -147,8 +122,8 @@ impl Test {
     #[inline]
     pub(super) fn holds(&self, event: &impl FilterEvent) -> Option<bool> {
         match self {
-            Self::Number { load, compare, operand } => {
-                Some(compare.holds(load.value(event)?, *operand, load.signed))
+            Self::Number { load, operator, operand } => {
+                Some(operator.holds(load.value(event)?, *operand, load.signed))
             }
             Self::Within { load, start, end } => Some((*start..*end).contains(&load.value(event)?)),
             Self::Cpus { load, set } => {
