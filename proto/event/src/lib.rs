@@ -55,7 +55,7 @@ pub use owned::OwnedRow;
 pub use packed::{Number, Numbers, PackedNumbers, RepeatedRows};
 pub use row::{Fields, Row, Rows};
 pub use schema::Schema;
-pub use select::Projection;
+pub use select::{COMMON_FIELDS, Projected, Projection};
 pub use value::{Address, List, Value};
 
 use kprobed_proto::v1 as api;

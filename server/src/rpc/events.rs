@@ -163,7 +163,7 @@ impl EventMessages {
         }
         for origin in delivery.origins.iter() {
             if self.known_schemas.insert(origin.schema_id) {
-                let projected = self.projection.of(&origin.schema);
+                let projected = self.projection.of(&origin.schema.fields);
                 let schema = schema_message(
                     origin.schema_id,
                     &origin.name,

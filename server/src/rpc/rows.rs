@@ -56,7 +56,7 @@ impl BatchRows {
         end: v1::Cursor,
     ) -> Result<(), ReadError> {
         for origin in delivery.origins.iter() {
-            self.projected.entry(origin.schema_id).or_insert_with(|| projection.of(&origin.schema));
+            self.projected.entry(origin.schema_id).or_insert_with(|| projection.of(&origin.schema.fields));
         }
         self.rows.push(self.reader.batch(delivery)?);
         self.rows.finish();

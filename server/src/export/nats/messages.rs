@@ -281,7 +281,7 @@ fn divided(batch: &v1::EventBatch, (origin, columns): (&Origin, &Columns), room:
     let symbols = batch.symbols.iter();
     let symbols: Vec<Symbol> =
         symbols.map(|symbol| Symbol { address: symbol.address, text: symbol.text.as_str().into() }).collect();
-    let (projected, pool) = (Projection::default().of(&origin.schema), MessagePool::default());
+    let (projected, pool) = (Projection::default().of(&origin.schema.fields), MessagePool::default());
     let encoded = |rows: &Range<usize>| {
         let rows: Vec<u32> = rows.clone().filter_map(|row| u32::try_from(row).ok()).collect();
         let of_row = |row: &u32| Some(i32::from_le_bytes(columns.tids.row(*row as usize)?.try_into().ok()?));

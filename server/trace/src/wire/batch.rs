@@ -7,9 +7,9 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use kprobed_event::Projected;
 
 use super::pool::MessagePool;
-use super::projection::Projected;
 use super::protobuf::Writer;
 use crate::decode::{Column, Columns, FieldKind, Packed};
 use kprobed_host::kernel::ClockMapping;

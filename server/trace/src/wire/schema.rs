@@ -2,9 +2,9 @@
 //!
 //! Owns the mapping of field types. Never assigns a schema number: the source table does.
 
+use kprobed_event::{Projected, notation_message};
 use kprobed_proto::v1;
 
-use super::projection::Projected;
 use crate::decode::{Base, FieldKind, FieldSchema, Schema};
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
@@ -44,7 +44,7 @@ fn field_message(field: &FieldSchema) -> v1::EventField {
         Some(Base::Decimal) => v1::FieldBase::Decimal,
         None => v1::FieldBase::Unspecified,
     };
-    let (notation, names) = kprobed_event::notation_message(&field.notation);
+    let (notation, names) = notation_message(&field.notation);
     v1::EventField {
         name: field.name.clone(),
         r#type: kind.into(),

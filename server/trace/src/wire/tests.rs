@@ -173,7 +173,7 @@ fn rows_of(rows: Rows<'_>, count: usize) -> Vec<u32> {
 }
 
 fn projected() -> Projected {
-    Projection::default().of(&schema())
+    Projection::default().of(&schema().fields)
 }
 
 /// Writes and reads again.
@@ -359,7 +359,7 @@ fn a_type_has_its_widths() {
 #[test]
 fn a_projection_leaves_out_what_is_not_named() {
     let projection = Projection::new(vec!["s".into(), "comm".into()]);
-    let projected = projection.of(&schema());
+    let projected = projection.of(&schema().fields);
     assert_eq!(
         projected,
         Projected { fields: vec![2], tid: true, comm: true, context: false, location: false }
@@ -374,7 +374,7 @@ fn a_field_named_like_the_task_hides_nothing() {
     let mut schema = Schema::clone(&schema());
     "comm".clone_into(&mut schema.fields[2].name);
     let both = Projected { fields: vec![2], tid: true, comm: true, context: false, location: false };
-    assert_eq!(Projection::new(vec!["comm".into()]).of(&schema), both);
+    assert_eq!(Projection::new(vec!["comm".into()]).of(&schema.fields), both);
 }
 
 #[test]
