@@ -140,9 +140,8 @@ impl HistoryReader {
     }
 
     fn begin_epoch(&mut self, start: EpochStart, items: &mut Vec<Item>) {
-        let EpochStart { boot_id, epoch, sequence, previous_ended_cleanly } = start;
-        let may_miss = !self.is_first && previous_ended_cleanly == Some(false);
-        items.push(Item::Epoch { cursor: Cursor { boot_id, epoch, sequence }, may_miss });
+        let may_miss = !self.is_first && start.previous_ended_cleanly == Some(false);
+        items.push(Item::Epoch { cursor: start.at, may_miss });
         self.is_first = false;
         self.begin.since.iter_mut().for_each(Since::forget_time_stamp);
         self.replay.forget();

@@ -172,11 +172,7 @@ impl SpoolStats {
             segments: segments.len() as u64,
             events: events - unwritten_events,
             unwritten_events,
-            oldest: segments.values().next().map(|facts| {
-                let header = facts.header;
-                let sequence = header.first_sequence;
-                (Cursor { boot_id: header.boot_id, epoch: header.id.epoch, sequence }, facts.first_wall_ns)
-            }),
+            oldest: segments.values().next().map(|facts| (facts.begin(), facts.first_wall_ns)),
             end: state.now,
             expired_events: state.index.expired.events,
             not_stored_events: state.not_stored_events,

@@ -326,16 +326,7 @@ impl SpoolWriter {
         }
         let gap = self.refused.then(|| self.seen.saturating_sub(next).to_le_bytes());
         if let Some(payload) = &gap {
-            let not_stored = Record {
-                kind: RecordKind::NotStored,
-                key: 0,
-                events: 0,
-                sequence: next,
-                first_ns: last_wall_ns,
-                last_ns: last_wall_ns,
-                wall_offset_ns: 0,
-                payload,
-            };
+            let not_stored = Record::without_events(RecordKind::NotStored, next, last_wall_ns, payload);
             push(&mut state, &not_stored).map_err(|error| {
                 SpoolError::io("write", shared.files.path())(std::io::Error::other(error))
             })?;

@@ -75,7 +75,7 @@ fn check(spool: &Spool, runs: &[Run], epochs: &[u64]) {
         match item {
             SpoolItem::EpochStart(start) => {
                 end_of_run(run, at);
-                let next = run_of(start.epoch, epochs);
+                let next = run_of(start.at.epoch, epochs);
                 // Runs without an entry are not listed.
                 let before = runs[..next].iter().rposition(|run| !run.entries.is_empty());
                 if let (Some(run), Some(before)) = (run, before)
@@ -184,7 +184,7 @@ proptest! {
                     // Entries that were cut off never existed.
                     let end = read(&spool, HistoryStart::Oldest);
                     let left = end.iter().rev().find_map(|item| match item {
-                        SpoolItem::EpochStart(start) if start.epoch == own.epoch => Some(true),
+                        SpoolItem::EpochStart(start) if start.at.epoch == own.epoch => Some(true),
                         _ => None,
                     });
                     if left.is_none() {

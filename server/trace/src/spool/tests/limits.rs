@@ -78,7 +78,7 @@ fn a_run_that_has_gone_is_told_with_its_number_of_events() {
     // The expired events of the later run are missing after its beginning.
     let items = read(&spool, HistoryStart::Cursor(Cursor { sequence: 15, ..old }));
     let starts = items.iter().filter_map(|item| match item {
-        SpoolItem::EpochStart(start) => Some(start.sequence),
+        SpoolItem::EpochStart(start) => Some(start.at.sequence),
         _ => None,
     });
     assert_eq!(starts.collect::<Vec<_>>(), [15, 0]);

@@ -102,8 +102,8 @@ fn a_cursor_of_a_run_that_nobody_remembers_is_told_so() {
     let old = Cursor { boot_id: BootId([8; 16]), epoch: 5, sequence: 44 };
     let items = read(&spool, HistoryStart::Cursor(old));
     assert_eq!(brief(&items), "| x44-? | s1 e0-10 l10 s2 e10-20 e20-21");
-    let SpoolItem::Missing(missing) = items[1] else { panic!("{items:?}") };
-    assert_eq!((missing.epoch, missing.events()), (5, None));
+    let [SpoolItem::EpochStart(start), SpoolItem::Missing(missing)] = items[..2] else { panic!("{items:?}") };
+    assert_eq!((start.at, missing.events()), (old, None));
 }
 
 #[test]
