@@ -140,8 +140,8 @@ struct EventMessages {
     projection: Projection,
     /// Messages that go before the next item.
     ready: VecDeque<encoded::StreamEventsResponse>,
-    /// The rows of the last item that were not sent yet, if the client wants rows: each message of them is made when the
-    /// client takes it.
+    /// The rows of the last item that were not sent yet, if the client wants rows: each message of them is made when
+    /// the client takes it.
     rows: Option<BatchRows>,
     /// The run of the daemon that the last items are of; its sequence has no meaning.
     run: Cursor,

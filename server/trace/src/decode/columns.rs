@@ -175,13 +175,6 @@ impl Columns {
         }
     }
 
-    /// Takes all rows with their memory, and leaves the columns empty.
-    #[must_use]
-    pub fn take(&mut self) -> Self {
-        let empty = Self::new(Arc::clone(&self.schema));
-        std::mem::replace(self, empty)
-    }
-
     /// The rows with these indices, which are ascending. Indices after the last row are ignored.
     #[must_use]
     pub(crate) fn take_rows(&self, rows: &[u32]) -> Self {

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::stored;
 use crate::pipeline::{
-    Delivery, Draft, Item, Loss, LossCause, Order, Origin, Replay, ReplayStart, Since, Span, Subscription,
+    Delivery, Item, Loss, LossCause, Order, Origin, Replay, ReplayStart, Since, Span, Subscription,
 };
 use crate::spool::{
     Cursor, EntryKind, EpochStart, HistoryStart, Limit, Missing, MissingCause, Spool, SpoolEntry, SpoolError,
@@ -275,15 +275,10 @@ impl<'a> Counter<'a> {
             }
             EntryKind::Loss => 0,
             EntryKind::Events if self.subscription.view().is_of_everything() => entry.events.into(),
-            EntryKind::Events => {
-                stored::batch(&entry.payload, &self.origins).map_or(0, |batch| self.wanted(&batch.draft()))
-            }
+            EntryKind::Events => stored::batch(&entry.payload, &self.origins)
+                .map_or(0, |batch| self.subscription.wanted_of(&self.replay, &batch.draft())),
         };
         self.counted += events;
         events
-    }
-
-    fn wanted(&mut self, draft: &Draft<'_>) -> u64 {
-        self.subscription.wanted_of(&self.replay, draft)
     }
 }
