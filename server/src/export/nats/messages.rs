@@ -24,7 +24,7 @@ use kprobed_trace::decode::Columns;
 use kprobed_trace::pipeline::{Delivery, Origin, WATERMARK_SLACK};
 use kprobed_trace::spool::Cursor;
 use kprobed_trace::wire::{
-    Envelope, GroupRows, MessagePool, Projection, Rows, Symbol, Task, encode, read_batch, read_group,
+    Envelope, GroupRows, MessagePool, Projection, Symbol, Task, encode, read_batch, read_group,
     schema_message,
 };
 
@@ -295,7 +295,7 @@ fn divided(batch: &v1::EventBatch, (origin, columns): (&Origin, &Columns), room:
             tasks: &tasks,
             symbols: &symbols,
         };
-        let (schema_id, rows) = (origin.schema_id, Rows::Some(&rows));
+        let (schema_id, rows) = (origin.schema_id, Some(rows.as_slice()));
         encode(&envelope, &[GroupRows { schema_id, columns, rows, projected: &projected }], &pool)
     };
     let mut pieces = Vec::new();

@@ -11,7 +11,7 @@ use super::Draft;
 use super::draft::{ColumnBatch, Group};
 use super::selection::{Picked, Selected};
 use super::view::View;
-use crate::wire::{self, Envelope, GroupRows, MessagePool, Projection, Rows, Task};
+use crate::wire::{self, Envelope, GroupRows, MessagePool, Projection, Task};
 
 /// Encodings of one batch so far.
 #[derive(Debug)]
@@ -80,7 +80,7 @@ fn encode(
             Some(GroupRows {
                 schema_id: group.origin.schema_id,
                 columns: &group.columns,
-                rows: picked.rows.as_deref().map_or(Rows::All, Rows::Some),
+                rows: picked.rows.as_deref(),
                 projected: &picked.projected,
             })
         })

@@ -17,7 +17,7 @@ mod tests;
 
 pub use kprobed_event::{COMMON_FIELDS, Projected, Projection};
 
-pub use batch::{Envelope, GroupRows, Rows, Symbol, Task, encode};
+pub use batch::{Envelope, GroupRows, Symbol, Task, encode};
 pub use loss::{Loss, loss_from_message};
 pub use pool::MessagePool;
 pub use read::{ReadError, read_batch, read_group};

@@ -144,7 +144,7 @@ fn a_column_of_equal_values_is_sent_once() {
     let mut differs = same.clone();
     differs[99].a = Some(1);
     differs[50].b[2] = 4;
-    let bytes = |events: &[Event], rows: Rows<'_>| {
+    let bytes = |events: &[Event], rows: Option<&[u32]>| {
         let columns = columns(events, 1000);
         let read = round_trip(&columns, rows).unwrap();
         for (read, written) in read.fields.iter().zip(&columns.take_rows(&rows_of(rows, events.len())).fields)
@@ -158,17 +158,17 @@ fn a_column_of_equal_values_is_sent_once() {
     };
     // Values of 8 bytes and three of 2, of one row in place of a hundred; 100 differ in each of the
     // others.
-    assert_eq!(bytes(&differs, Rows::All) - bytes(&same, Rows::All), 99 * (8 + 6) + 2);
+    assert_eq!(bytes(&differs, None) - bytes(&same, None), 99 * (8 + 6) + 2);
     let some = [3, 50, 70];
-    assert!(bytes(&same, Rows::Some(&some)) + 2 * (8 + 6) <= bytes(&differs, Rows::Some(&some)));
+    assert!(bytes(&same, Some(&some)) + 2 * (8 + 6) <= bytes(&differs, Some(&some)));
     // One row is its own column, whatever the others have.
-    bytes(&differs, Rows::Some(&[50]));
+    bytes(&differs, Some(&[50]));
 }
 
-fn rows_of(rows: Rows<'_>, count: usize) -> Vec<u32> {
+fn rows_of(rows: Option<&[u32]>, count: usize) -> Vec<u32> {
     match rows {
-        Rows::All => (0..u32::try_from(count).unwrap()).collect(),
-        Rows::Some(rows) => rows.to_vec(),
+        None => (0..u32::try_from(count).unwrap()).collect(),
+        Some(rows) => rows.to_vec(),
     }
 }
 
@@ -177,7 +177,7 @@ fn projected() -> Projected {
 }
 
 /// Writes and reads again.
-fn round_trip(columns: &Columns, rows: Rows<'_>) -> Option<Columns> {
+fn round_trip(columns: &Columns, rows: Option<&[u32]>) -> Option<Columns> {
     let clock = ClockMapping { wall_offset_ns: -5, error_bound_ns: 3, sampled_at_ns: 1 << 60 };
     let tasks = [Task { tid: 7, comm: Arc::from(&b"seven"[..]), tgid: -1 }];
     let symbols = [Symbol { address: u64::MAX, text: "x+0x1/0x2".into() }];
@@ -227,7 +227,7 @@ proptest! {
     #[test]
     fn what_is_written_is_read(events in vec(event(), 1..40), base_ns in 0_u64..1 << 60) {
         let columns = columns(&events, base_ns);
-        assert_same(&round_trip(&columns, Rows::All).unwrap(), &columns);
+        assert_same(&round_trip(&columns, None).unwrap(), &columns);
     }
 
     #[test]
@@ -235,7 +235,7 @@ proptest! {
         let all: Vec<Event> = events.iter().map(|(event, _)| event.clone()).collect();
         let rows: Vec<u32> = (0..).zip(&events).filter(|(_, (_, kept))| *kept).map(|(row, _)| row).collect();
         let whole = columns(&all, 1000);
-        let read = round_trip(&whole, Rows::Some(&rows));
+        let read = round_trip(&whole, Some(&rows));
         if rows.is_empty() {
             prop_assert!(read.is_none(), "a group without rows is left out");
             return Ok(());
@@ -261,7 +261,7 @@ proptest! {
         let projected = projected();
         let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
         let envelope = Envelope { cpu: 0, sequence: 0, log_events: 1, clock, tasks: &[], symbols: &[] };
-        let rows = GroupRows { schema_id: 1, columns: &columns, rows: Rows::All, projected: &projected };
+        let rows = GroupRows { schema_id: 1, columns: &columns, rows: None, projected: &projected };
         let mut message = encode(&envelope, &[rows], &MessagePool::default()).to_vec();
         bytes.truncate(4);
         for (offset, byte) in bytes.into_iter().enumerate() {
