@@ -24,7 +24,7 @@ use kprobed_control::{ControlHandle, Probe, Sight};
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
 use kprobed_trace::feed::{Feed, Log};
 use kprobed_trace::filter::KernelFilterFeatures;
-use kprobed_trace::pipeline::{Content, Delivery, Form, Hub, Item, Subscription, View, WATERMARK_SLACK};
+use kprobed_trace::pipeline::{Delivery, Hub, Item, Subscription, View, WATERMARK_SLACK};
 use kprobed_trace::spool::Cursor;
 use kprobed_trace::wire::{Projection, schema_message};
 
@@ -138,7 +138,8 @@ struct EventMessages {
     projection: Projection,
     /// Messages that go before the next item.
     ready: VecDeque<encoded::StreamEventsResponse>,
-    /// The rows of the last item that were not sent yet: each message of them is made when the client takes it.
+    /// The rows of the last item that were not sent yet, if the client wants rows: each message of them is made when
+    /// the client takes it.
     rows: Option<BatchRows>,
     /// The run of the daemon that the last items are of; its sequence has no meaning.
     run: Cursor,
@@ -151,20 +152,16 @@ impl EventMessages {
         self.ready.push_back(v1::StreamEventsResponse { message: Some(message) }.into());
     }
 
-    fn push_events(&mut self, delivery: &Delivery) {
+    fn push_events(&mut self, delivery: &Delivery) -> Result<(), Error> {
         self.late.delivered(delivery);
-        let message = match &delivery.content {
-            Content::Message(message) => message.clone(),
-            Content::Columns(batch) => {
-                let sequence = delivery.sequence + delivery.log_events;
-                let end = start::message(&Cursor { sequence, ..self.run });
-                self.rows = Some(BatchRows::new(Arc::clone(batch), end));
-                return;
-            }
-        };
+        if let Some(rows) = &mut self.rows {
+            let sequence = delivery.sequence + delivery.log_events;
+            let end = start::message(&Cursor { sequence, ..self.run });
+            return rows.take(delivery, &self.projection, end).map_err(Error::internal);
+        }
         for origin in delivery.origins.iter() {
             if self.known_schemas.insert(origin.schema_id) {
-                let projected = self.projection.of(&origin.schema);
+                let projected = self.projection.of(&origin.schema.fields);
                 let schema = schema_message(
                     origin.schema_id,
                     &origin.name,
@@ -175,7 +172,8 @@ impl EventMessages {
                 self.push(Message::Schema(schema));
             }
         }
-        self.ready.push_back(message.into());
+        self.ready.push_back(delivery.message.clone().into());
+        Ok(())
     }
 
     async fn next(&mut self) -> Result<Option<encoded::StreamEventsResponse>, Error> {
@@ -183,15 +181,17 @@ impl EventMessages {
             if let Some(message) = self.ready.pop_front() {
                 return Ok(Some(message));
             }
-            if let Some(rows) = self.rows.as_mut().and_then(|rows| rows.next(&self.projection)) {
+            if let Some(rows) = self.rows.as_mut().and_then(BatchRows::next) {
                 return Ok(Some(v1::StreamEventsResponse { message: Some(Message::Rows(rows)) }.into()));
             }
-            self.rows = None;
             match self.feed.next().await.map_err(start::ended)? {
                 None => return Ok(None),
                 Some(Item::Epoch { cursor, may_miss }) => {
                     self.run = cursor;
                     self.known_schemas.clear();
+                    if let Some(rows) = &mut self.rows {
+                        rows.begin_epoch();
+                    }
                     // The clock was restarted.
                     self.late.watermark_ns = 0;
                     let cursor = Some(start::message(&cursor));
@@ -209,7 +209,7 @@ impl EventMessages {
                 Some(Item::Progress(sequence)) => {
                     self.push(Message::Progress(place(&self.feed, sequence)));
                 }
-                Some(Item::Batch(delivery)) => self.push_events(&delivery),
+                Some(Item::Batch(delivery)) => self.push_events(&delivery)?,
                 // A feed has no marks.
                 Some(Item::Mark(_)) => {}
             }
@@ -241,8 +241,8 @@ impl EventService for EventServer {
         let filters = selected::filters(&self.access.registry, &self.hub, &view, self.filter_features);
         let projection = view.projection.clone();
         if has_rows {
-            // They are made from columns, which have all fields.
-            (view.form, view.projection) = (Form::Columns, Projection::default());
+            // What is left out of them is known when they are made: a process also without the name of its task.
+            view.projection = Projection::default();
         }
         let start = start::of(request.start)?;
         if start.until_now {
@@ -261,7 +261,7 @@ impl EventService for EventServer {
             _queue: queue,
             projection,
             ready: VecDeque::new(),
-            rows: None,
+            rows: has_rows.then(BatchRows::new),
             known_schemas: HashSet::new(),
             late: Late::default(),
         };

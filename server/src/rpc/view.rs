@@ -11,7 +11,7 @@ use super::messages::known;
 use kprobed_control::error::Error;
 use kprobed_lang::model::Glob;
 use kprobed_trace::filter::Filter;
-use kprobed_trace::pipeline::{Form, Order, Overflow, Pace, QueueLimits, View};
+use kprobed_trace::pipeline::{Order, Overflow, Pace, QueueLimits, View};
 use kprobed_trace::wire::Projection;
 
 /// The shortest heartbeat: limits how often the daemon wakes up for a subscriber without events.
@@ -74,7 +74,6 @@ pub(super) fn of(
         filter,
         sample_one_in: selection.sample_one_in,
         projection: Projection::new(fields),
-        form: Form::default(),
         order,
         pace,
         // How many bytes they are depends on the caller.

@@ -336,7 +336,7 @@ pub(crate) async fn routes(daemon: Daemon<'_>) -> Routes {
         hub: Arc::clone(hub),
         control: control.clone(),
         host,
-        filter_features: KernelFilterFeatures { task_names: true, ..KernelFilterFeatures::default() },
+        filter_features: KernelFilterFeatures::default(),
         log: Log { history: None, now: Cursor { boot_id, epoch: 1, sequence: 0 } },
         exporters: Exporters::default(),
         access: access.clone(),
