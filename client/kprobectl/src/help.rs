@@ -1,6 +1,6 @@
 //! Help pages: commands by group, examples first, and the options of every command on a page of their own.
 //!
-//! Owns the arrangement. Each command has its own words.
+//! Owns the arrangement. The words of each command are in `command/help/`.
 
 use std::fmt::Write as _;
 
@@ -132,8 +132,7 @@ fn arranged(command: Command) -> Command {
     let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let (explanation, examples) = match text.rsplit_once("Examples:\n") {
         Some((explanation, examples)) => {
-            let lines: Vec<_> = examples.lines().map(continued).collect();
-            (explanation.trim_end().to_owned(), format!("Examples:\n{}", lines.join("\n")))
+            (explanation.trim_end().to_owned(), format!("Examples:\n{}", examples.trim_end()))
         }
         None => (text, String::new()),
     };
@@ -151,39 +150,6 @@ fn arranged(command: Command) -> Command {
             argument.hide(is_hidden).hide_short_help(is_rare)
         })
         .mut_subcommands(arranged)
-}
-
-/// Columns of a small terminal.
-const COLUMNS: usize = 80;
-
-/// Columns of a line that continues another one, which has two.
-const CONTINUED_INDENT: usize = 6;
-
-/// An example, continued on a further line if it is too long for a small terminal: what a terminal wraps cannot be
-/// copied. A text in quotes stays whole, and an option stays beside its value if it can.
-fn continued(line: &str) -> String {
-    if line.chars().count() <= COLUMNS {
-        return line.to_owned();
-    }
-    let (mut quote, mut blank, mut option) = (None, None, None);
-    for (column, (at, character)) in line.char_indices().enumerate().take(COLUMNS - 1) {
-        match (quote, character) {
-            (None, ' ') if column > CONTINUED_INDENT => {
-                blank = Some(at);
-                let begins =
-                    line.split_at_checked(at + 1).is_some_and(|(_, rest)| rest.starts_with(['-', '|']));
-                option = blank.filter(|_| begins).or(option);
-            }
-            (None, '\'' | '"') => quote = Some(character),
-            (Some(open), _) if open == character => quote = None,
-            _ => {}
-        }
-    }
-    let Some((first, rest)) = option.or(blank).and_then(|at| line.split_at_checked(at)) else {
-        return line.to_owned();
-    };
-    let rest = format!("{:CONTINUED_INDENT$}{}", "", rest.trim_start());
-    format!("{first} \\\n{}", continued(&rest))
 }
 
 fn groups(whole: &Command) -> String {
@@ -241,10 +207,6 @@ mod tests {
                 assert!(is_whole, "{command}");
             }
         }
-        let long = format!("  kprobectl trace '{}' --comm sh --for 10s", "x ".repeat(25));
-        let expected = format!("  kprobectl trace '{}' \\\n      --comm sh --for 10s", "x ".repeat(25));
-        assert_eq!((long.len(), continued(&long)), (90, expected));
-        assert_eq!(continued(&"x".repeat(100)), "x".repeat(100));
         let tip = "tip: documents are given with an option: `--file a.yaml`";
         assert!(of(&["kprobectl", "apply", "a.yaml"]).contains(tip));
         assert!(!of(&["kprobectl", "version", "a.yaml"]).contains("--file"));

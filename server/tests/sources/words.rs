@@ -74,6 +74,9 @@ const DENIED_IN_COMMENTS: &[&str] = &[
     "that of the other",
 ];
 
+/// The explanations and examples of the commands.
+const HELP: &str = "client/kprobectl/src/command/help/";
+
 /// Longest line of a comment, in columns.
 const COMMENT_COLUMNS: usize = 120;
 
@@ -200,6 +203,7 @@ fn passages(path: &Path, inner: &str) -> io::Result<Vec<Passage>> {
         "service" => of_document(&read()?, Some("#")),
         // The style page shows what it rules out.
         "md" if inner != "server/README.md" => of_document(&read()?, None),
+        "txt" if inner.starts_with(HELP) => vec![Passage { line: 1, text: read()? }],
         _ => Vec::new(),
     })
 }
@@ -296,9 +300,10 @@ fn cannot_is_one_word() {
     let root = workspace();
     let mut paths = Vec::new();
     files(&root, &mut paths).unwrap();
-    let sources = paths
-        .iter()
-        .filter(|path| path.extension().is_some_and(|extension| extension == "rs" || extension == "sql"));
+    let sources = paths.iter().filter(|path| {
+        path.extension()
+            .is_some_and(|extension| extension == "rs" || extension == "sql" || extension == "txt")
+    });
     for path in sources.filter(|path| !path.ends_with("tests/sources/words.rs")) {
         let mut text = fs::read_to_string(path).unwrap();
         for own in OF_THE_KERNEL {

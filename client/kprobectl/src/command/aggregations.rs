@@ -14,19 +14,9 @@ use crate::global::Global;
 use crate::output::{CountPrinter, CountView, LatencyUnit, Output};
 use crate::quantity::duration;
 
-const AFTER_HELP: &str = "\
-`kprobectl hist`, `latency` and `stacks` create aggregations. An aggregation ends with its command. With \
---keep it ends when it is deleted or its --lease is over. All end when the daemon stops.
-
-Examples:
-  kprobectl aggregations
-  kprobectl aggregations read opens --top 10
-  kprobectl aggregations read opens --interval 1s --deltas
-  kprobectl aggregations delete opens";
-
 /// Arguments of `aggregations`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/aggregations.txt"))]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     action: Option<Action>,

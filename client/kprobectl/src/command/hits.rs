@@ -23,57 +23,12 @@ use crate::output::{
 };
 use crate::quantity::{duration, point_in_time, step};
 
-const AFTER_HELP: &str = "\
-HITS is the number of runs of the probe's handler, NMISSED the number of runs that the kernel skipped, \
-because another kprobe was handled on the same CPU or more than MAXACTIVE calls were in progress \
-(kprobe_profile). OWN is the number of runs by kprobed's own threads, which are never recorded, and HITS is \
-without them; --include-self counts them among HITS. The kernel does not count them apart: they are what \
-remains of its count when everything that was recorded or lost is taken off. For a probe with a filter that \
-is not possible, and for some others: then OWN is `?`, HITS has them too, and a note says why. \
-In JSON and YAML, `hits` is always the count of the kernel, and `own` a part of it. The past has no OWN: \
-with --since the counts are those of the kernel.
-
-The kernel does not count the hits of an event of the host, such as `sched/sched_switch`: such a probe has no row here, \
-and no budget. `kprobectl ledger` shows what was recorded of it.
-
-With --for, the command counts for this time, and shows the rates, the highest first. GLOB is then a probe, or \
-probes if it has a `/`; anything else is what `kprobectl trace` takes: a function, a glob for functions, or a \
-definition in quotes. Of those the command makes temporary probes with a filter that no event passes, so that \
-nothing is recorded, and deletes them at the end; if it is killed, the daemon does. The hits are those of the \
-kernel, with those by kprobed's own threads. HIT and SHARE are as with --cost.
-
-With --since, hits are added up by intervals of --step, which begin at multiples of the step in UTC, and \
-shown as bars over time: HITS/s is the average over the watched time, HIGHEST the rate of the highest bar. \
-A blank is an interval in which the daemon did not watch. Deleted probes are shown too. The daemon keeps \
-hits by the minute for 7 days and by the hour for 400 days, unless it is configured otherwise; if only \
-longer intervals are kept, the step becomes longer.
-
-With --cost, HIT is the processor time that one hit takes on this host from the task that ran into the probe, \
-with its error: as the daemon has measured it, or a conservative figure (`?`). HITS/S are the runs of the probe \
-in a second, with those that the kernel skipped, on average over the last minute or two, and SHARE what they \
-take of one CPU. `kprobectl status` shows what the daemon itself takes.
-
-Examples:
-  kprobectl hits
-  kprobectl hits --top 20 'vfs_*' --for 5s
-  kprobectl hits vfs_read --for 1s
-  kprobectl hits --top 5
-  kprobectl hits 'kprobes/*' --for 10s
-  kprobectl hits 'kprobes/*' -o json
-  kprobectl hits -l team=storage
-  kprobectl hits kprobes/open --since 10m
-  kprobectl hits --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z
-  kprobectl hits --since 24h --step 5m
-  kprobectl hits 'kprobes/*' -l team=storage --since 365d --step 1d -o csv
-  kprobectl hits --cost
-  kprobectl hits --cost -o json | jq '{probe, ns_per_second}'";
-
 /// The usual length of an interval: the shortest that the daemon keeps. Costs are of the last one.
 const STEP_S: u32 = 60;
 
 /// Arguments of `hits`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/hits.txt"))]
 pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`); with --for also functions [default: all probes]
     glob: Option<String>,
