@@ -53,10 +53,6 @@ impl Roster {
         self.members.iter().any(Member::is_missing)
     }
 
-    pub(super) fn held_events(&self) -> u64 {
-        self.order.held_events()
-    }
-
     pub(super) fn accounts(&self) -> Vec<HostAccount> {
         let waiting = |host| self.order.lane(host).map_or(0, |lane| lane.held_events() as u64);
         self.members.iter().enumerate().map(|(host, member)| member.account(waiting(host))).collect()

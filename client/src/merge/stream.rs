@@ -157,11 +157,6 @@ impl MergedStream {
         self.roster.has_missing()
     }
 
-    /// Events that wait for other hosts.
-    pub fn held_events(&self) -> u64 {
-        self.roster.held_events()
-    }
-
     async fn step(&mut self) -> Option<Step> {
         loop {
             while let Ok((host, signal)) = self.signals.try_recv() {

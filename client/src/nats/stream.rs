@@ -256,11 +256,6 @@ impl NatsStream {
     pub fn cursor(&self) -> Option<&Cursor> {
         self.log.place()
     }
-
-    /// Messages that were published again, and left out.
-    pub fn repeated(&self) -> u64 {
-        self.log.repeated()
-    }
 }
 
 /// The messages from a time on, and some before it.

@@ -139,6 +139,6 @@ async fn a_watch_goes_on_behind_what_was_read() {
             WatchEvent::Deleted
         ]
     );
-    assert_eq!((watch.resume_token(), interruptions), ("a.3", 1));
+    assert_eq!(interruptions, 1);
     assert_eq!(refused.to_string(), "resumed behind a.3");
 }
