@@ -170,7 +170,7 @@ async fn show(global: &Global, selection: Selection, output: &mut Output) -> Res
         }
     }
     print(&part, output)?;
-    Ok(Exit::Success)
+    if follow { Err(Failure::stream_ended()) } else { Ok(Exit::Success) }
 }
 
 async fn verify(global: &Global, noted: Option<Head>, output: &mut Output) -> Result<Exit, Failure> {
