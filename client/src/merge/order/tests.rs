@@ -247,6 +247,19 @@ fn a_silent_host_holds_the_others_until_it_is_released() {
     assert_eq!(gone, [(0, 1, 10, false), (0, 2, 20, false), (0, 3, 40, false), (1, 4, 30, true)]);
 }
 
+/// A gap begins after what has arrived before it, whether that is delivered or not.
+#[test]
+fn a_host_has_the_last_arrival_of_each_cpu() {
+    let mut lane = Lane::new(100);
+    lane.boot("b");
+    assert!(lane.arrived().is_empty());
+    lane.push(batch(&[(10, 1), (20, 2)]));
+    lane.push(batch(&[(15, 3)]));
+    assert_eq!(lane.arrived(), [(0, 20)]);
+    lane.boot("c");
+    assert!(lane.arrived().is_empty(), "another boot has another clock");
+}
+
 #[test]
 fn another_boot_has_a_clock_of_its_own() {
     let mut order = Order::new(1, 100);

@@ -162,9 +162,13 @@ impl JoinedCalls {
         }
     }
 
-    /// Events of a host are lost.
-    pub(super) fn gap(&mut self, host: &str, loss: &Loss) {
+    /// Events of a host are lost. `arrived`: in a merge, the time stamp of the last event of each CPU that had arrived
+    /// before them.
+    pub(super) fn gap(&mut self, host: &str, loss: &Loss, arrived: &[(u32, u64)]) {
         for open in self.hosts.get_mut(host).into_iter().flat_map(|of_host| &mut of_host.open) {
+            for (cpu, timestamp_ns) in arrived {
+                open.arrived_at(*cpu, *timestamp_ns);
+            }
             open.gap(loss);
         }
     }
@@ -360,4 +364,59 @@ fn not_a_filter(text: &str, error: &EventFilterError) -> Failure {
         _ => "a filter on calls is evaluated by this command, on the fields of both ends".to_owned(),
     };
     Failure::usage(format!("`{text}`: {error}"), Some(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobed_client::api::{EventBatch, EventGroup, EventSchema, LossCause};
+
+    use super::*;
+
+    /// Whether a call of CPU 0 at this time is joined.
+    fn is_joined(joined: &mut JoinedCalls, timestamp_ns: u64) -> bool {
+        let schema = EventSchema { schema_id: 1, probe: "a/b".to_owned(), ..Default::default() };
+        let group = EventGroup {
+            schema_id: 1,
+            rows: 1,
+            base_ns: timestamp_ns,
+            offsets_ns: 0_u32.to_le_bytes().into_iter().collect(),
+            tids: 7_i32.to_le_bytes().into_iter().collect(),
+            ..Default::default()
+        };
+        let batch = EventBatch { groups: vec![group], ..Default::default() };
+        let batch = Batch::from_parts(vec![schema], batch).unwrap();
+        let row = batch.rows().next().unwrap();
+        let end = CallEnd::of(&row, 0).unwrap();
+        let open = &mut joined.hosts.get_mut("web").unwrap().open[0];
+        open.enter(end, 8, |_caller| Entry { call: 0, row: row.to_owned(), corrected_ns: 0 });
+        let left = open.leave(CallEnd { timestamp_ns: timestamp_ns + 1, ..end });
+        while open.next_incomplete().is_some() {}
+        left.is_ok()
+    }
+
+    /// A loss without a time, of a CPU of one of many hosts that has no event any more.
+    #[test]
+    fn a_gap_of_a_quiet_cpu_ends_in_a_merge_too() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let of_host = HostCalls {
+            roles: HashMap::new(),
+            open: vec![Calls::new(MOST_OPEN, MOST_BYTES)],
+            filters: Vec::new(),
+            others: HashMap::new(),
+        };
+        let hosts = HashMap::from([("web".to_owned(), of_host)]);
+        let mut joined = JoinedCalls { calls: Vec::new(), filter: None, hosts };
+        let loss = Loss {
+            cause: LossCause::Overrun,
+            cpu: Some(1),
+            count: Some(1),
+            before_ns: None,
+            before_wall_ns: None,
+            gaps: 1,
+            pause: None,
+        };
+        joined.gap("web", &loss, &[(0, 150)]);
+        let times = [140, 160, SECOND_NS, SECOND_NS + 160];
+        assert_eq!(times.map(|time| is_joined(&mut joined, time)), [false, false, false, true]);
+    }
 }

@@ -322,7 +322,7 @@ impl OneHost {
             StreamItem::Loss(loss) => {
                 printer.loss(None, &loss)?;
                 if let Some(calls) = &mut self.calls {
-                    calls.gap("", &loss);
+                    calls.gap("", &loss, &[]);
                 }
             }
             StreamItem::CaughtUp(cursor) => printer.caught_up(&cursor)?,
@@ -418,10 +418,10 @@ impl ManyHosts {
                     None => printer.row(&row, origin)?,
                 }
             }
-            MergedItem::Loss { host, loss } => {
+            MergedItem::Loss { host, loss, arrived } => {
                 printer.loss(Some(host), &loss)?;
                 if let Some(calls) = &mut self.calls {
-                    calls.gap(host, &loss);
+                    calls.gap(host, &loss, &arrived);
                 }
             }
             MergedItem::NewRun { host, run, is_restart } => {
