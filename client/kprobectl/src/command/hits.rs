@@ -19,7 +19,7 @@ use super::{Exit, Failure};
 use crate::glob;
 use crate::global::Global;
 use crate::output::{
-    Cell, Chart, Column, CountedHits, MessageRow, Output, ProbeCost, one_line, to_proto_time,
+    Cell, Chart, Column, MessageRow, Output, ProbeCost, hits_of_others, one_line, own_hits, to_proto_time,
 };
 use crate::quantity::{duration, point_in_time, step};
 
@@ -81,23 +81,13 @@ fn is_of_functions(word: &str) -> bool {
 impl MessageRow for HitProfile {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("PROBE", |profile| Cell::text(&profile.probe)),
-        Column::new("HITS", |profile| Cell::number(of_others(profile))),
-        Column::optional("OWN", own),
+        Column::new("HITS", |profile| Cell::number(hits_of_others(profile))),
+        Column::optional("OWN", own_hits),
         Column::optional("NMISSED", |profile| Cell::number(profile.nmissed)),
         Column::wide("PROBE UID", |profile| Cell::text(profile.probe_uid.to_string())),
         Column::wide("BOOT ID", |profile| Cell::text(&profile.boot_id)),
         Column::wide("TIME", |profile| Cell::time(profile.time.as_ref())),
     ];
-}
-
-/// The hits without those by kprobed's own threads, as far as these are known.
-fn of_others(profile: &HitProfile) -> u64 {
-    profile.hits.saturating_sub(profile.own.unwrap_or(0))
-}
-
-/// The hits by kprobed's own threads, marked if they are not known.
-fn own(profile: &HitProfile) -> Cell {
-    if profile.own_unknown.is_empty() { Cell::optional(profile.own) } else { Cell::maybe(None) }
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
@@ -128,8 +118,8 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         tokio::try_join!(client.select_hits(request), client.select_probes(events))?;
     events.retain(|probe| probe.kind() == ProbeKind::Event);
     if let Some(top) = arguments.top {
-        profiles.sort_by_key(|profile| Reverse(of_others(profile)));
-        cut(&mut profiles, top, of_others, output);
+        profiles.sort_by_key(|profile| Reverse(hits_of_others(profile)));
+        cut(&mut profiles, top, hits_of_others, output);
     }
     output.rows(&profiles)?;
     note_unknown_own(profiles.iter().map(|profile| profile.own_unknown.as_str()), output);
@@ -244,11 +234,12 @@ fn grown(
         let own = now.own.zip(then.own).map(|(now, then)| now.saturating_sub(then));
         let mut reasons = [now, then].into_iter().map(|reading| &reading.own_unknown);
         let reason = reasons.find(|reason| !reason.is_empty()).filter(|_| own.is_none());
-        let counted = CountedHits {
+        let counted = HitProfile {
             hits: now.hits.saturating_sub(then.hits),
             own,
             own_unknown: reason.cloned().unwrap_or_default(),
             nmissed: now.nmissed.saturating_sub(then.nmissed),
+            ..HitProfile::default()
         };
         Some(ProbeCost::counted(probe, is_temporary, counted, time))
     };
