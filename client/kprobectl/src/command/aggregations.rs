@@ -8,7 +8,7 @@ use kprobed_client::{AggregationStream, Client};
 
 use super::connection::connect;
 use super::counting::{Counting, ReadingOptions, RowOptions, refuse_folded};
-use super::stop_condition::{StopCondition, StopReason};
+use super::stop_condition::StopCondition;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{CountPrinter, CountView, LatencyUnit, Output};
@@ -137,8 +137,7 @@ async fn follow(global: &Global, arguments: ReadArguments, output: &mut Output) 
     let mut counting = Counting { client, stream, stop, readings };
     let mut printer = counting.printer(view, output);
     let reason = counting.follow(&mut printer, false).await.map_err(Failure::in_stream)?;
-    let early = reason == StopReason::Signal && duration.is_some();
-    Ok(if early { Exit::Interrupted } else { Exit::Success })
+    Ok(reason.exit(duration.is_some()))
 }
 
 async fn open(

@@ -12,7 +12,7 @@ use super::source::{Source, Step, is_reached};
 use super::temporary_probes::{Deleted, Enabled, HostProbes};
 use crate::command::Failure;
 use crate::command::child::Child;
-use crate::command::stop_condition::{StopCondition, StopReason};
+use crate::command::stop_condition::{StopCondition, StopReason, until};
 use crate::output::{EventPrinter, Recorded};
 
 /// How long the last events may take after the probes are deleted.
@@ -249,14 +249,6 @@ const AN_ERROR: &str = "an error came before them";
 async fn next_enabled(probes: Option<&mut HostProbes>) -> Enabled {
     match probes {
         Some(probes) => probes.enabled().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits until then. Never ends if that is not known.
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
     }
 }

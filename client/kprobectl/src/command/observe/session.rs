@@ -22,7 +22,7 @@ use crate::command::connection::connect;
 use crate::command::definitions::{Definitions, are_calls, definitions};
 use crate::command::many_hosts::{HostCommand, HostRun, OnHost, Problem, confirm, exit, remember};
 use crate::command::open_file_limit::raise;
-use crate::command::stop_condition::{StopCondition, StopReason};
+use crate::command::stop_condition::StopCondition;
 use crate::command::{Exit, Failure};
 use crate::global::{Fleet, Global};
 use crate::output::{EventPrinter, EventStyle, Output};
@@ -124,8 +124,7 @@ impl Session {
         let opened = self.open_many((global, fleet), calls, &mut stop, output).await?;
         let (exit, accounts) = self.show(opened, stop, global, output).await?;
         let missing = accounts.iter().filter(|account| account.outcome != Outcome::Answered);
-        let missing: Vec<_> = missing.map(|account| format!("{}\n", account.host)).collect();
-        remember(fleet, &missing.concat(), output);
+        remember(fleet, missing.map(|account| account.host.as_str()), output);
         Ok(exit)
     }
 
@@ -347,9 +346,8 @@ impl Session {
             End::Over if is_one && !self.ends => return Err(Failure::stream_ended()),
             End::Interrupted => Exit::Interrupted,
             End::Stopped(_) if is_lost => Exit::Interrupted,
-            // Without a limit an interrupt is the regular end; with one, it is early.
-            End::Stopped(StopReason::Signal) if limited => Exit::Interrupted,
-            End::Enough | End::Over | End::Failed | End::Stopped(_) => Exit::Success,
+            End::Stopped(reason) => reason.exit(limited),
+            End::Enough | End::Over | End::Failed => Exit::Success,
         };
         if let Some(child) = child.filter(|_| worst == Exit::Success) {
             tokio::select! {

@@ -16,6 +16,7 @@ use self::live_world::LiveWorld;
 use self::prepare::{Prepared, RolloutOptions, StateLocation, prepare};
 use self::state_file::StateFile;
 use super::connection::at_addresses;
+use super::many_hosts::not_confirmed;
 use super::stop_condition::StopCondition;
 use super::{Exit, Failure};
 use crate::global::Global;
@@ -97,8 +98,7 @@ async fn start(global: &Global, prepared: Prepared, output: &mut Output) -> Resu
     let hosts = state.hosts.len();
     if hosts as u64 > limit && !global.yes {
         plan(global, &mut state, output).await?;
-        let message = format!("this would change {hosts} hosts, and more than {limit} need a confirmation");
-        return Err(Failure::usage(message, Some("add `--yes`".to_owned())));
+        return Err(not_confirmed(hosts, limit));
     }
     let file = StateFile::lock(&path)?;
     if file.path.exists() {
