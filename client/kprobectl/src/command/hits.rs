@@ -19,7 +19,8 @@ use super::{Exit, Failure};
 use crate::glob;
 use crate::global::Global;
 use crate::output::{
-    Cell, Chart, Column, MessageRow, Output, ProbeCost, hits_of_others, one_line, own_hits, to_proto_time,
+    Cell, Chart, Column, MessageRow, Output, ProbeCost, counted, hits_of_others, one_line, own_hits,
+    to_proto_time,
 };
 use crate::quantity::{duration, point_in_time, step};
 
@@ -184,9 +185,8 @@ async fn count(
     };
     let before = client.select_hits(hits.clone()).await?;
     if let Some(temporary) = &temporary {
-        let probes = temporary.probes().len();
-        let noun = if probes == 1 { "probe" } else { "probes" };
-        output.note(&format!("counting {probes} {noun} for {duration:?}"));
+        let probes = counted(temporary.probes().len(), "probe");
+        output.note(&format!("counting {probes} for {duration:?}"));
     }
     tokio::time::sleep(duration).await;
     let after = client.select_hits(hits).await?;

@@ -33,7 +33,7 @@ pub(crate) use aggregation::key_notation;
 pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
 pub(crate) use contrast::{Contrast, Judged};
 pub(crate) use cost::{ProbeCost, hits_of_others, own_hits};
-pub(crate) use data::{arming, check_status, hex, one_line};
+pub(crate) use data::{arming, check_status, counted, hex, one_line};
 pub(crate) use document::{AppliedProbe, ProbeDifference};
 pub(crate) use event::{EventPrinter, EventStyle, Recorded, SkippedRuns, TimeForm};
 pub(crate) use fleet::HostRecord;

@@ -14,7 +14,7 @@ use super::cursor_file::CursorFile;
 use super::follow::{End, Follow};
 use super::joined::JoinedCalls;
 use super::options::OutputOptions;
-use super::selection_notes::ObservedSources;
+use super::selection_notes::ObservedProbes;
 use super::skipped_runs::{AllCounts, CountsBefore};
 use super::source::Source;
 use super::temporary_probes::{HostProbes, TemporaryProbes};
@@ -159,22 +159,22 @@ impl Session {
         let mut before = None;
         let mut selected = None;
         if !self.quiet {
-            let sources = ObservedSources::by(&client, &request).await?;
+            let observed = ObservedProbes::by(&client, &request).await?;
             if !self.ends {
                 if probes.is_none() {
-                    sources.note_silence(&request, output);
+                    observed.note_silence(&request, output);
                 }
-                observing = Some(sources.description());
+                observing = Some(observed.description());
                 before = CountsBefore::read(&client, &request).await.ok().map(AllCounts::of_one);
             }
-            sources.note_lacking_fields(&self.form.fields, output);
-            selected = probes.is_none().then_some(sources);
+            observed.note_lacking_fields(&self.form.fields, output);
+            selected = probes.is_none().then_some(observed);
         }
         // Temporary probes end with the connection, so that it is not made again.
         let once = self.once || probes.is_some();
         let stream = ResumingStream::open(&client, request).await?;
-        if let (Some(sources), Some(started)) = (selected, stream.started()) {
-            sources.note_filters(&started.filters, output);
+        if let (Some(observed), Some(started)) = (selected, stream.started()) {
+            observed.note_filters(&started.filters, output);
         }
         let source = Source::of_one(stream, once, self.ordered, self.cursor_file.take()).joining(calls);
         let (names, missing) = (Vec::new(), Vec::new());
