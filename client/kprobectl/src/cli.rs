@@ -264,8 +264,12 @@ impl Command {
             Self::Diff(arguments) => arguments.files.read().await,
             Self::Delete(arguments) => arguments.read_files().await,
             Self::Auth(arguments) => arguments.read_files().await,
-            Self::Add(arguments) if is_shared => arguments.read_file().await,
-            Self::Check(arguments) if is_shared => arguments.read_file().await,
+            Self::Add(add::Arguments { file: Some(file), .. })
+            | Self::Check(check::Arguments { file: Some(file), .. })
+                if is_shared =>
+            {
+                file.read().await
+            }
             _ => Ok(()),
         }
     }

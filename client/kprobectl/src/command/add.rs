@@ -26,7 +26,7 @@ pub(crate) struct Arguments {
     definition: Vec<String>,
     /// Define every line of this file; `-` is standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "filter")]
-    file: Option<DefinitionFile>,
+    pub(crate) file: Option<DefinitionFile>,
     /// A line in the kernel's syntax that deletes, and looks like an option
     #[arg(short = ':', value_name = "NAME", hide = true)]
     deletion: Option<String>,
@@ -51,16 +51,6 @@ pub(crate) struct Arguments {
     /// Only check the request, show what would be done, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-}
-
-impl Arguments {
-    /// Reads the whole file, which several hosts share.
-    pub(crate) async fn read_file(&mut self) -> Result<(), Failure> {
-        match &mut self.file {
-            Some(file) => file.read().await,
-            None => Ok(()),
-        }
-    }
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {

@@ -7,7 +7,7 @@ use std::collections::HashMap;
 
 use super::connection::connect;
 use super::label_arguments::{labels, pair};
-use super::{Exit, Failure, answered};
+use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Cell, Column, MessageRow, Output, Tone, state_name};
 
@@ -98,7 +98,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     if names.is_empty() {
         output.note("no event looks like one of the daemon's own");
     }
-    let mut answers = Vec::with_capacity(names.len());
+    let (mut adopted, mut exit) = (Vec::with_capacity(names.len()), Exit::Success);
     for name in names {
         let request = AdoptProbeRequest {
             name,
@@ -108,9 +108,11 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             validate_only: arguments.dry_run,
             ..Default::default()
         };
-        answers.push(client.adopt_probe(request).await);
+        match client.adopt_probe(request).await {
+            Ok(answer) => adopted.push(answer),
+            Err(error) => exit = exit.max(Failure::from(error).report(output)),
+        }
     }
-    let (adopted, exit) = answered(answers, output);
     output.results(&adopted, |adopted| format!("{} {}", name(adopted), state(adopted).0))?;
     for adopted in adopted.iter().filter(|adopted| !adopted.enabled_in.is_empty()) {
         output.remark(&format!(

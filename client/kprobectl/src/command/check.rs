@@ -25,7 +25,7 @@ pub(crate) struct Arguments {
     definition: Vec<String>,
     /// Check every definition in this file; `-` is standard input. With --kernel also documents, or a directory of them
     #[arg(short, long, value_name = "FILE")]
-    file: Option<DefinitionFile>,
+    pub(crate) file: Option<DefinitionFile>,
     /// With several hosts: also exit with 1 if all hosts accept a definition but would record different things
     #[arg(long)]
     pub(crate) strict: bool,
@@ -40,14 +40,6 @@ impl Arguments {
     /// Whether it is about kernels that need not run: no daemon is asked.
     pub(crate) fn is_offline(&self) -> bool {
         self.images.are_given()
-    }
-
-    /// Reads the whole file, which several hosts share.
-    pub(crate) async fn read_file(&mut self) -> Result<(), Failure> {
-        match &mut self.file {
-            Some(file) => file.read().await,
-            None => Ok(()),
-        }
     }
 }
 

@@ -106,18 +106,13 @@ impl Output {
             return Ok(());
         }
         let step = |step: Step| state.hosts.iter().filter(|host| host.step == step).count();
-        let (all, passed, out, back) =
-            (state.hosts.len(), step(Step::Passed), step(Step::LeftOut), step(Step::Undone));
+        let (passed, out, back) = (step(Step::Passed), step(Step::LeftOut), step(Step::Undone));
+        let all = counted(state.hosts.len(), "host");
         let text = match state.phase {
-            Phase::Done => format!("done: {passed} of {} passed, {out} left out", counted(all, "host")),
+            Phase::Done => format!("done: {passed} of {all} passed, {out} left out"),
             Phase::Undone if back == 0 => "undone: nothing was changed on any host".to_owned(),
             Phase::Undone => format!("undone: {} put back as they were", counted(back, "host")),
-            phase => {
-                format!(
-                    "{phase}: {passed} of {} passed; `kprobectl rollout status` shows all",
-                    counted(all, "host")
-                )
-            }
+            phase => format!("{phase}: {passed} of {all} passed; `kprobectl rollout status` shows all"),
         };
         self.line(&text)?;
         // The event of an undoing has said why.
