@@ -14,8 +14,18 @@ use super::clock::{ClockOffset, LocalClock};
 use super::options::MergeOptions;
 use crate::client::Client;
 use crate::error::Error;
-use crate::event::{Cursor, Interruption, ResumingItem, ResumingStream, StreamItem, StreamRequest};
+use crate::event::{Backoff, Cursor, Interruption, ResumingItem, ResumingStream, StreamItem, StreamRequest};
 use crate::fleet::{Host, Operation as _, Outcome};
+
+/// How often an idle host sends a heartbeat. A quarter of [`MergeOptions::max_wait`] at most.
+const HEARTBEAT: Duration = Duration::from_millis(250);
+
+/// How often the clocks are compared.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How long to wait between tries.
+pub(super) const BACKOFF: Backoff =
+    Backoff { initial: Duration::from_millis(100), longest: Duration::from_secs(2) };
 
 /// A message from a host's feed to the merge.
 #[derive(Debug)]
@@ -91,10 +101,7 @@ impl Feed {
 
     async fn follow(&self) -> Result<(), Gone> {
         let Some((client, mut stream)) = self.open().await? else { return Ok(()) };
-        let mut compare = tokio::time::interval_at(
-            Instant::now() + self.link.options.clock_interval,
-            self.link.options.clock_interval,
-        );
+        let mut compare = tokio::time::interval_at(Instant::now() + CLOCK_INTERVAL, CLOCK_INTERVAL);
         compare.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut was_lost = false;
         let mut malformed_at = None;
@@ -168,7 +175,7 @@ impl Feed {
 
     /// Opens the stream, with as many attempts as needed. None: it is given up.
     async fn open(&self) -> Result<Option<(Client, ResumingStream)>, Gone> {
-        let mut delay = self.link.options.backoff.initial;
+        let mut delay = BACKOFF.initial;
         loop {
             let Ok(place) = self.link.gate.acquire().await else { return Ok(None) };
             self.link.tell(Signal::Connecting)?;
@@ -189,7 +196,7 @@ impl Feed {
             }
             self.link.tell(Signal::Lost { reason, outcome })?;
             tokio::time::sleep(delay).await;
-            delay = delay.saturating_mul(2).min(self.link.options.backoff.longest);
+            delay = delay.saturating_mul(2).min(BACKOFF.longest);
         }
     }
 
@@ -203,9 +210,7 @@ impl Feed {
         let limit = self.host.options.request_timeout;
         let begin = async {
             let clock = ClockOffset::measure(&client, self.local).await?;
-            let stream =
-                ResumingStream::with_backoff(&client, self.request.clone(), self.link.options.backoff)
-                    .await?;
+            let stream = ResumingStream::with_backoff(&client, self.request.clone(), BACKOFF).await?;
             Ok((clock, stream))
         };
         let (clock, stream) =
@@ -216,5 +221,5 @@ impl Feed {
 
 /// How often watermarks must arrive so that no live host looks late.
 pub(super) fn heartbeat(options: &MergeOptions) -> Duration {
-    options.heartbeat.min(options.max_wait / 4)
+    HEARTBEAT.min(options.max_wait / 4)
 }

@@ -1,9 +1,9 @@
 //! Feed of one host into the merge from a stream of NATS.
 
-use super::feed::{Gone, Link, Signal};
+use super::feed::{BACKOFF, Gone, Link, Signal};
 use super::options::MergeOptions;
 use super::stream::MergedStream;
-use crate::event::{Backoff, StreamItem};
+use crate::event::StreamItem;
 use crate::fleet::Outcome;
 use crate::nats::{NatsError, NatsRequest, NatsSource, NatsStream};
 
@@ -69,7 +69,7 @@ impl Feed {
                 Ok(None) => return self.link.tell(Signal::Ended),
                 Err(error @ NatsError::Request { .. }) if self.link.options.reconnect => {
                     self.link.tell(Signal::Lost { reason: error.to_string(), outcome: Outcome::Failed })?;
-                    self.open_again(&mut stream).await;
+                    Self::open_again(&mut stream).await;
                 }
                 Err(error) => return self.give_up(&error),
             }
@@ -80,12 +80,11 @@ impl Feed {
         self.link.tell(Signal::GivenUp { reason: error.to_string(), outcome: Outcome::Failed })
     }
 
-    async fn open_again(&self, stream: &mut NatsStream) {
-        let Backoff { initial, longest } = self.link.options.backoff;
-        let mut delay = initial;
+    async fn open_again(stream: &mut NatsStream) {
+        let mut delay = BACKOFF.initial;
         while stream.reopen().await.is_err() {
             tokio::time::sleep(delay).await;
-            delay = delay.saturating_mul(2).min(longest);
+            delay = delay.saturating_mul(2).min(BACKOFF.longest);
         }
     }
 }
