@@ -334,8 +334,8 @@ fn message_of(status: &Status) -> String {
     }
 }
 
-#[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "statuses as a daemon, or something between, would make them")]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::{Diagnostic, Severity};
