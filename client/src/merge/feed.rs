@@ -84,12 +84,7 @@ pub(super) struct Feed {
 
 /// The outcome of a host that could not be connected to.
 fn problem(error: &Error) -> (String, Outcome) {
-    // Without the address, so that hosts with the same problem have the same text.
-    let reason = match error {
-        Error::Connect { kind, .. } => kind.to_string(),
-        other => other.to_string(),
-    };
-    (reason, error.outcome())
+    (error.without_target(), error.outcome())
 }
 
 impl Feed {

@@ -7,8 +7,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kprobed_client::Client;
 use kprobed_client::fleet::{FanOut, Host, HostLedger, NoAnswer, Operation, Outcome, Run};
-use kprobed_client::{Client, Error};
 
 use super::open_file_limit::raise_for;
 use super::stop_condition::StopCondition;
@@ -190,10 +190,7 @@ fn fan_out(global: &Global, fleet: &Fleet, is_change: bool) -> FanOut {
 
 fn text_of(why: &NoAnswer<Problem>, is_change: bool) -> String {
     match why {
-        // Without the address, so that hosts with the same problem are shown together.
-        NoAnswer::Unreachable(Error::Connect { kind, .. }) => kind.to_string(),
-        NoAnswer::Unreachable(error) => error.to_string(),
-        NoAnswer::Operation { error, .. } => error.said.messages.clone(),
+        NoAnswer::Unreachable(error) => error.without_target(),
         NoAnswer::TimedOut(deadline) => no_answer_within(*deadline),
         NoAnswer::Interrupted if is_change => {
             "interrupted before it answered: check before you repeat it".to_owned()
