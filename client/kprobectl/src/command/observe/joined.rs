@@ -12,7 +12,6 @@ use kprobed_client::event::{
     StreamRequest,
 };
 
-use super::source::is_reached;
 use crate::command::Failure;
 use crate::command::definitions::called;
 use crate::output::EventPrinter;
@@ -174,46 +173,32 @@ impl JoinedCalls {
     }
 
     /// Another run of the daemon begins on a host, or what comes next cannot be read.
-    pub(super) fn begin_anew(
-        &mut self,
-        host: &str,
-        limit: Option<u64>,
-        printer: &mut EventPrinter<'_>,
-    ) -> Result<(), Failure> {
-        self.end(host, Calls::begin_anew, limit, printer)
+    pub(super) fn begin_anew(&mut self, host: &str, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
+        self.end(host, Calls::begin_anew, printer)
     }
 
     /// The next event of the only host may not be in its order.
-    pub(super) fn close(
-        &mut self,
-        limit: Option<u64>,
-        printer: &mut EventPrinter<'_>,
-    ) -> Result<(), Failure> {
-        self.end("", Calls::close, limit, printer)
+    pub(super) fn close(&mut self, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
+        self.end("", Calls::close, printer)
     }
 
     fn end(
         &mut self,
         host: &str,
         end: fn(&mut Calls<Entry>),
-        limit: Option<u64>,
         printer: &mut EventPrinter<'_>,
     ) -> Result<(), Failure> {
         let Self { calls, filter, hosts } = self;
         let Some(of_host) = hosts.get_mut(host) else { return Ok(()) };
         of_host.open.iter_mut().for_each(end);
-        of_host.print_incomplete((calls, filter.as_ref()), host, limit, printer)
+        of_host.print_incomplete((calls, filter.as_ref()), host, printer)
     }
 
     /// Prints the calls that are open at the end.
-    pub(super) fn finish(
-        &mut self,
-        limit: Option<u64>,
-        printer: &mut EventPrinter<'_>,
-    ) -> Result<(), Failure> {
+    pub(super) fn finish(&mut self, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
         let mut hosts: Vec<_> = self.hosts.keys().cloned().collect();
         hosts.sort_unstable();
-        hosts.iter().try_for_each(|host| self.end(host, Calls::finish, limit, printer))
+        hosts.iter().try_for_each(|host| self.end(host, Calls::finish, printer))
     }
 
     /// Takes the next event in the order of time: prints it, or the call that it completes.
@@ -221,7 +206,6 @@ impl JoinedCalls {
         &mut self,
         row: &Row<'_>,
         origin: Option<Origin<'_>>,
-        limit: Option<u64>,
         printer: &mut EventPrinter<'_>,
     ) -> Result<(), Failure> {
         let Self { calls, filter, hosts } = self;
@@ -252,15 +236,15 @@ impl JoinedCalls {
             Role::Exit(_) => {
                 let left = open.leave(end);
                 // Calls within this one whose returns were missed come before it.
-                of_host.print_incomplete((calls, filter.as_ref()), host, limit, printer)?;
+                of_host.print_incomplete((calls, filter.as_ref()), host, printer)?;
                 let shown = match &left {
                     Ok(entry) => Call::Whole { entry: entry.row.row(), exit: *row },
                     Err(why) => Call::Exit(*row, *why),
                 };
-                return of_host.print((index, call), filter.as_ref(), &shown, origin, limit, printer);
+                return of_host.print((index, call), filter.as_ref(), &shown, origin, printer);
             }
         }
-        of_host.print_incomplete((calls, filter.as_ref()), host, limit, printer)
+        of_host.print_incomplete((calls, filter.as_ref()), host, printer)
     }
 }
 
@@ -305,7 +289,6 @@ impl HostCalls {
         &mut self,
         (calls, filter): (&[CalledFunction], Option<&EventFilter>),
         host: &str,
-        limit: Option<u64>,
         printer: &mut EventPrinter<'_>,
     ) -> Result<(), Failure> {
         for at in 0..self.open.len() {
@@ -315,7 +298,7 @@ impl HostCalls {
                 let Some(call) = calls.get(index) else { continue };
                 let origin = (!host.is_empty()).then_some(Origin { host, corrected_ns, late: false });
                 let shown = Call::Entry(row.row(), why);
-                self.print((index, call), filter, &shown, origin, limit, printer)?;
+                self.print((index, call), filter, &shown, origin, printer)?;
             }
         }
         Ok(())
@@ -328,10 +311,9 @@ impl HostCalls {
         filter: Option<&EventFilter>,
         shown: &Call<'_>,
         origin: Option<Origin<'_>>,
-        limit: Option<u64>,
         printer: &mut EventPrinter<'_>,
     ) -> Result<(), Failure> {
-        if is_reached(limit, printer) {
+        if printer.is_full() {
             return Ok(());
         }
         printer.summary.count_call(shown.incomplete());

@@ -342,6 +342,7 @@ impl OutputOptions {
             quiet,
             host_width,
             are_calls: false,
+            limit: None,
         }
     }
 }

@@ -288,7 +288,7 @@ impl Session {
         let is_one = names.is_empty();
         let width = names.iter().map(|name| name.chars().count()).max().map(|width| width.max("HOST".len()));
         let style = self.form.style(global, self.quiet, width);
-        let style = EventStyle { are_calls: are_calls(&self.definitions), ..style };
+        let style = EventStyle { are_calls: are_calls(&self.definitions), limit: self.count, ..style };
         let mut printer = EventPrinter::new(output, &style);
         if !is_one {
             printer.start()?;
@@ -311,7 +311,7 @@ impl Session {
         let mut end = follow.delete(end, &mut stop, &mut printer).await;
         let Follow { mut source, before, child, has_begun, .. } = follow;
         if !end.as_ref().is_err_and(Failure::is_broken_pipe)
-            && let Err(failure) = source.finish(self.count, &mut printer).await
+            && let Err(failure) = source.finish(&mut printer).await
         {
             end = Err(failure);
         }
