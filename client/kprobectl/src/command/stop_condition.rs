@@ -31,8 +31,8 @@ pub(super) enum StopReason {
 }
 
 impl StopReason {
-    /// The exit code of a command that has stopped. Without a limit of its own an interrupt is the regular end; with one,
-    /// it is early.
+    /// The exit code of a command that has stopped. Without a limit of its own an interrupt is the regular end; with
+    /// one, it is early.
     pub(super) fn exit(self, is_limited: bool) -> Exit {
         if is_limited && self == Self::Signal { Exit::Interrupted } else { Exit::Success }
     }
