@@ -37,7 +37,7 @@ pub struct Context {
 impl Context {
     /// `None` when the kernel recorded garbage, as it does for probes that are hit through a
     /// breakpoint.
-    pub(crate) fn new(flags: u8, preempt_count: u8) -> Option<Self> {
+    pub fn new(flags: u8, preempt_count: u8) -> Option<Self> {
         (preempt_count != BORROWED).then_some(Self { flags, preempt_count })
     }
 

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use kprobed_client::api::OverflowPolicy;
+use kprobed_client::api::{Delivery, OverflowPolicy};
 use kprobed_client::event::{
     EventFilter, Projection, ResumingItem, ResumingStream, StreamItem, StreamRequest, Value,
 };
@@ -152,7 +152,8 @@ impl Follower {
     async fn start(address: SocketAddr) -> Self {
         let client =
             Client::connect(format!("tcp://{address}").parse().unwrap(), ConnectOptions::default()).await;
-        let request = StreamRequest::new().overflow(OverflowPolicy::Disconnect);
+        let overflow = OverflowPolicy::Disconnect.into();
+        let request = StreamRequest::new().delivery(Delivery { overflow, ..Delivery::default() });
         let mut stream = ResumingStream::open(&client.unwrap(), request).await.unwrap();
         let (reads, mut may_read) = tokio::sync::watch::channel(true);
         let seen = Arc::new(Mutex::new(Vec::new()));

@@ -74,6 +74,9 @@ const DENIED_IN_COMMENTS: &[&str] = &[
     "that of the other",
 ];
 
+/// The explanations and examples of the commands.
+const HELP: &str = "client/kprobectl/src/command/help/";
+
 /// Longest line of a comment, in columns.
 const COMMENT_COLUMNS: usize = 120;
 
@@ -188,6 +191,7 @@ fn passages(inner: &str) -> Vec<Passage> {
         "service" => of_document(&read(), Some("#")),
         // The style page shows what it rules out.
         "md" if inner != "server/README.md" => of_document(&read(), None),
+        "txt" if inner.starts_with(HELP) => vec![Passage { line: 1, text: read() }],
         _ => Vec::new(),
     }
 }
@@ -268,7 +272,7 @@ fn what_users_read_is_plain() {
 /// The phrase that no file has, comments included.
 #[test]
 fn cannot_is_one_word() {
-    let sources = files(".rs").chain(files(".sql"));
+    let sources = files(".rs").chain(files(".sql")).chain(files(".txt"));
     for path in sources.filter(|path| !path.ends_with("tests/sources/words.rs")) {
         let mut text = read(&path);
         for own in OF_THE_KERNEL {

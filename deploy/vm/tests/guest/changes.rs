@@ -165,14 +165,14 @@ fn hits_of_others_are_told_apart(fixture: &Fixture) -> Result<()> {
     const PROBES: usize = 70;
     let guest = fixture.daemon()?;
     let names: Vec<_> = (0..PROBES).map(|number| format!("many/p{number}")).collect();
-    let creations = names.iter().map(|name| creation(&format!("p:{name} __x64_sys_getpgid"), "")).collect();
-    all(guest.wait_for(guest.client.create_probes(creations))??)?;
+    let creations = names.iter().map(|name| creation(&format!("p:{name} __x64_sys_getpgid"), ""));
+    probes(&guest, creations.map(Change::Create))?;
     let theirs = format!("{TRACEFS}/instances/theirs");
     guest.shell(&format!("mkdir {theirs}; echo 1 > {theirs}/events/many/enable"))?;
     let call = || guest.workload(&["number", "10"]).map(drop);
     let switch = |enabled| -> Result<()> {
-        let updates = names.iter().map(|name| switch(name, enabled)).collect();
-        all(guest.wait_for(guest.client.update_probes(updates))??).map(drop)
+        let updates = names.iter().map(|name| switch(name, enabled));
+        probes(&guest, updates.map(Change::Update)).map(drop)
     };
     call()?;
     switch(false)?;
@@ -192,6 +192,16 @@ fn hits_of_others_are_told_apart(fixture: &Fixture) -> Result<()> {
 /// What every outcome is, if all are good.
 fn all<T>(outcomes: Vec<Result<T, Error>>) -> Result<Vec<T>> {
     Ok(outcomes.into_iter().collect::<Result<Vec<_>, _>>()?)
+}
+
+/// The probes that changes have made, each of which is taken.
+fn probes(guest: &DaemonGuest, changes: impl Iterator<Item = Change>) -> Result<Vec<Probe>> {
+    let outcomes = all(guest.wait_for(guest.client.apply_probes(changes.collect()))??)?;
+    let probe = |outcome| match outcome {
+        Outcome::Probe(probe) => Ok(*probe),
+        other => anyhow::bail!("{other:?}"),
+    };
+    outcomes.into_iter().map(probe).collect()
 }
 
 /// Probes are defined, enabled, disabled, brought back after a restart, and deleted, many at once;
@@ -246,7 +256,7 @@ fn places(guest: &DaemonGuest, size: usize) -> Result<Vec<String>> {
             validate_only: true,
             ..creation(&format!("p:many/{name} {name}"), "")
         });
-        let outcomes = guest.wait_for(guest.client.create_probes(checks.collect()))??;
+        let outcomes = guest.wait_for(guest.client.apply_probes(checks.map(Change::Create).collect()))??;
         let accepted = names.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_ok());
         places.extend(accepted.map(|(name, _)| (*name).to_owned()).take(size - places.len()));
         if places.len() == size {
@@ -283,7 +293,7 @@ fn live(guest: &mut DaemonGuest, places: &[String], idle: (f64, f64)) -> Result<
                 enabled: false,
                 ..creation(&format!("p:many/{place} {place}"), "")
             });
-            let made = all(guest.wait_for(guest.client.create_probes(requests.collect()))??)?;
+            let made = probes(guest, requests.map(Change::Create))?;
             ensure!(are(&made, ProbeState::Disabled), "{made:?}");
         }
         Ok(())
@@ -293,16 +303,16 @@ fn live(guest: &mut DaemonGuest, places: &[String], idle: (f64, f64)) -> Result<
     {
         time(what, &mut || {
             for names in names.chunks(Client::CHANGES_AT_ONCE) {
-                let requests = names.iter().map(|name| switch(name, enabled)).collect();
-                let changed = all(guest.wait_for(guest.client.update_probes(requests))??)?;
+                let requests = names.iter().map(|name| switch(name, enabled));
+                let changed = probes(guest, requests.map(Change::Update))?;
                 ensure!(are(&changed, state), "{changed:?}");
             }
             Ok(())
         })?;
     }
     for names in names.chunks(Client::CHANGES_AT_ONCE) {
-        let requests = names.iter().map(|name| switch(name, true)).collect();
-        all(guest.wait_for(guest.client.update_probes(requests))??)?;
+        let requests = names.iter().map(|name| switch(name, true));
+        probes(guest, requests.map(Change::Update))?;
     }
     let (stop, start) = restart(guest)?;
     times.extend([("stop", stop - idle.0), ("bring back", start - idle.1)]);

@@ -6,6 +6,7 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::Client;
+use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::{CreateProbeRequest, ListProbesRequest, ReconcileOutcome};
 use kprobed_vm::progress;
 
@@ -74,13 +75,15 @@ fn each(guest: &DaemonGuest, act: impl Fn() -> Result<()>) -> Result<Cost> {
 /// Defines probes that do not record until there are so many.
 fn define(guest: &DaemonGuest, numbers: std::ops::Range<usize>) -> Result<()> {
     let requests: Vec<_> = numbers
-        .map(|number| CreateProbeRequest {
-            definition: format!("p:cost/n{number} __x64_sys_getpgid"),
-            ..Default::default()
+        .map(|number| {
+            Change::Create(CreateProbeRequest {
+                definition: format!("p:cost/n{number} __x64_sys_getpgid"),
+                ..Default::default()
+            })
         })
         .collect();
     for requests in requests.chunks(Client::CHANGES_AT_ONCE) {
-        let outcomes = guest.wait_for(guest.client.create_probes(requests.to_vec()))??;
+        let outcomes = guest.wait_for(guest.client.apply_probes(requests.to_vec()))??;
         outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
     }
     Ok(())

@@ -1,6 +1,7 @@
 //! Leases: probes that end after a time, or when their client disconnects, and never before.
 
 use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::{CreateProbeRequest, Lease, Probe, ProbeState, UpdateProbeRequest};
 use kprobed_client::event::{StreamItem, StreamRequest};
 use kprobed_vm::daemon;
@@ -213,7 +214,8 @@ fn what_is_held_goes_with_its_holder(fixture: &Fixture) -> Result<()> {
         lease: Some(hold.lease()),
         ..CreateProbeRequest::default()
     };
-    let made = guest.wait_for(guest.client.create_probes((0..300).map(create).collect()))??;
+    let made =
+        guest.wait_for(guest.client.apply_probes((0..300).map(create).map(Change::Create).collect()))??;
     ensure!(made.iter().all(Result::is_ok) && guest.probes()?.len() == 301, "{made:?}");
     call(&guest, 100)?;
     drop(hold);

@@ -34,8 +34,8 @@ fn opened(host: &Host) -> String {
 
 /// The output of a command that did this to these probes, and said nothing else.
 fn done(action: &str, probes: &[&str]) -> String {
-    let lines: String = probes.iter().map(|probe| format!("{probe} {action}\n")).collect();
-    format!("exit: 0\n-- stdout\n{lines}-- stderr\n")
+    let lines: Vec<_> = probes.iter().map(|probe| format!("{probe} {action}\n")).collect();
+    format!("exit: 0\n-- stdout\n{}-- stderr\n", lines.concat())
 }
 
 /// The probes: their names, whether they record, and their revisions.
