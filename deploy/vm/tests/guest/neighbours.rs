@@ -131,7 +131,7 @@ fn repair(guest: &DaemonGuest, name: &str) -> Result<()> {
         guest.log()
     );
     ensure!(records(guest, name)?, "{}", guest.log());
-    ensure!(check(guest, "probes")?.status() == CheckStatus::Ok && guest.ledger()?.problems.is_empty());
+    ensure!(guest.host_check("probes")?.status() == CheckStatus::Ok && guest.ledger()?.problems.is_empty());
     Ok(())
 }
 

@@ -4,7 +4,7 @@
 use anyhow::{Result, ensure};
 use kprobed_client::Error;
 use kprobed_client::api::probe_change::Change;
-use kprobed_client::api::{Probe, ProbeState, UpdateProbeRequest};
+use kprobed_client::api::{CreateProbeRequest, Probe, ProbeState, UpdateProbeRequest};
 
 use crate::Test;
 use crate::daemon::{self, DaemonGuest, TRACEFS, creation, deletion, filter_in_kernel};
