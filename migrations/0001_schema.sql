@@ -140,10 +140,9 @@ INSERT INTO audit_anchor (id, sequence, digest) VALUES (0, 0, zeroblob(32));
 CREATE TABLE calibration (
     id      INTEGER PRIMARY KEY CHECK (id = 1),
     -- Kernel and processor: on others it is measured again.
-    host    TEXT    NOT NULL,
-    time_ns INTEGER NOT NULL,
+    host    TEXT NOT NULL,
     -- JSON.
-    figures TEXT    NOT NULL
+    figures TEXT NOT NULL
 ) STRICT;
 
 -- Records of the reserve file (`server/control/src/store/reserve.rs`) up to this number are in the tables above: a crash before

@@ -1,6 +1,6 @@
 //! Aggregations: counts that the kernel makes.
 //!
-//! Owns the calls and the stream of snapshots. It never formats counts.
+//! Owns the stream of snapshots. It never formats counts.
 
 mod sum;
 
@@ -12,10 +12,7 @@ use tonic::Streaming;
 
 use crate::api::stream_aggregation_request::Source;
 use crate::api::stream_aggregation_response::Message;
-use crate::api::{
-    Aggregation, AggregationSnapshot, AggregationSpec, CreateAggregationRequest, DeleteAggregationRequest,
-    ListAggregationsRequest, StreamAggregationRequest, StreamAggregationResponse,
-};
+use crate::api::{Aggregation, AggregationSnapshot, StreamAggregationRequest, StreamAggregationResponse};
 use crate::client::Client;
 use crate::error::Error;
 
@@ -50,32 +47,6 @@ impl AggregationStream {
 }
 
 impl Client {
-    /// Creates an aggregation. The daemon chooses the name if it is empty.
-    pub async fn create_aggregation(
-        &self,
-        name: &str,
-        spec: AggregationSpec,
-        ttl: Option<Duration>,
-    ) -> Result<Aggregation, Error> {
-        let request = CreateAggregationRequest {
-            name: name.to_owned(),
-            spec: Some(spec),
-            ttl: ttl.map(to_proto_duration),
-        };
-        let response = self
-            .change_one(request, async |request| self.counting().create_aggregation(request).await)
-            .await?;
-        response.aggregation.ok_or(Error::Incomplete("aggregation"))
-    }
-
-    /// Lists all aggregations by name.
-    pub async fn list_aggregations(&self) -> Result<Vec<Aggregation>, Error> {
-        let request = ListAggregationsRequest {};
-        let response =
-            self.call(request, async |request| self.counting().list_aggregations(request).await).await?;
-        Ok(response.aggregations)
-    }
-
     /// Reads an aggregation, and the counts so far.
     pub async fn read_aggregation(&self, name: &str) -> Result<(Aggregation, AggregationSnapshot), Error> {
         let source = Some(Source::Name(name.to_owned()));
@@ -86,15 +57,6 @@ impl Client {
             Ok((stream.aggregation, snapshot))
         };
         Box::pin(self.within_timeout::<_, Error>(reading)).await
-    }
-
-    /// Deletes an aggregation. Returns its last counts, if the daemon could read them.
-    pub async fn delete_aggregation(&self, name: &str) -> Result<Option<AggregationSnapshot>, Error> {
-        let request = DeleteAggregationRequest { name: name.to_owned() };
-        let response = self
-            .change_one(request, async |request| self.counting().delete_aggregation(request).await)
-            .await?;
-        Ok(response.snapshot)
     }
 
     /// Reads an aggregation again and again (`Source::Name`), or one that is made for the stream
@@ -123,6 +85,6 @@ impl Client {
 }
 
 /// A duration as a message of the API. Durations that it cannot hold do not occur.
-fn to_proto_duration(duration: Duration) -> prost_types::Duration {
+pub(crate) fn to_proto_duration(duration: Duration) -> prost_types::Duration {
     prost_types::Duration::try_from(duration).unwrap_or_default()
 }

@@ -2,6 +2,7 @@
 //! need only a part of the answer, the field that they get.
 
 use std::collections::HashMap;
+use std::time::Duration;
 
 use kprobed_proto::v1::access_service_client::AccessServiceClient;
 use kprobed_proto::v1::aggregation_service_client::AggregationServiceClient;
@@ -14,15 +15,17 @@ use kprobed_proto::v1::probe_service_client::ProbeServiceClient;
 use kprobed_proto::v1::reconcile_service_client::ReconcileServiceClient;
 use tonic::transport::Channel;
 
+use crate::aggregation::to_proto_duration;
 use crate::api::{
-    AdoptProbeRequest, AdoptProbeResponse, CheckAccessRequest, CheckAccessResponse, CheckProbeRequest,
-    CheckProbeResponse, CreateProbeRequest, DeleteProbeRequest, DescribeFunctionRequest,
+    AdoptProbeRequest, AdoptProbeResponse, Aggregation, AggregationSnapshot, AggregationSpec,
+    CheckAccessRequest, CheckAccessResponse, CheckProbeRequest, CheckProbeResponse, CreateAggregationRequest,
+    CreateProbeRequest, DeleteAggregationRequest, DeleteProbeRequest, DescribeFunctionRequest,
     DescribeFunctionResponse, DisassembleFunctionRequest, DisassembleFunctionResponse, GetCallerRequest,
     GetCallerResponse, GetHostRequest, GetHostResponse, GetLedgerRequest, GetLedgerResponse, GetProbeRequest,
-    GetProbeResponse, HitProfile, HostView, ListForeignProbesRequest, ListForeignProbesResponse,
-    ListFunctionsRequest, ListFunctionsResponse, ListHitsRequest, ListHitsResponse, ListProbesRequest,
-    ListProbesResponse, Probe, ProbeKind, ProbeStateRecord, ReadClockRequest, ReadClockResponse,
-    ReconcileProbesRequest, ReconcileProbesResponse, UpdateProbeRequest,
+    GetProbeResponse, HitProfile, HostView, ListAggregationsRequest, ListForeignProbesRequest,
+    ListForeignProbesResponse, ListFunctionsRequest, ListFunctionsResponse, ListHitsRequest,
+    ListHitsResponse, ListProbesRequest, ListProbesResponse, Probe, ProbeKind, ProbeStateRecord,
+    ReadClockRequest, ReadClockResponse, ReconcileProbesRequest, ReconcileProbesResponse, UpdateProbeRequest,
 };
 use crate::client::Client;
 use crate::error::Error;
@@ -96,6 +99,16 @@ calls! {
     /// Makes a probe of an event that the kernel has, without defining it again. An event that cannot be adopted is
     /// refused with the reason `NOT_ADOPTABLE`.
     adopt_probe(request: AdoptProbeRequest) -> AdoptProbeResponse = reconciling.adopt_probe(request);
+    /// Creates an aggregation. The daemon chooses the name if it is empty.
+    create_aggregation(name: &str, spec: AggregationSpec, ttl: Option<Duration>) -> Aggregation
+        = counting.create_aggregation(CreateAggregationRequest {
+            name: name.to_owned(),
+            spec: Some(spec),
+            ttl: ttl.map(to_proto_duration),
+        }) => aggregation;
+    /// Deletes an aggregation. Returns its last counts, if the daemon could read them.
+    delete_aggregation(name: &str) -> Option<AggregationSnapshot>
+        = counting.delete_aggregation(DeleteAggregationRequest { name: name.to_owned() }).snapshot;
 }
 
 calls! {
@@ -131,6 +144,8 @@ calls! {
         = hosts.get_host(GetHostRequest { view: HostView::Basic.into(), modules });
     /// Reads the clocks of the host.
     read_clock() -> ReadClockResponse = hosts.read_clock(ReadClockRequest {});
+    /// Lists all aggregations by name.
+    list_aggregations() -> Vec<Aggregation> = counting.list_aggregations(ListAggregationsRequest {}).aggregations;
     /// Reads the ledger: the account of every event, and the state of exporters.
     ledger() -> GetLedgerResponse = events.get_ledger(GetLedgerRequest {});
     /// Shows who the daemon takes this client for, and its roles.

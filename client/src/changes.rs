@@ -7,8 +7,8 @@ use tonic::Request;
 use crate::api::probe_change::Change;
 use crate::api::probe_outcome::Outcome;
 use crate::api::{
-    ApplyProbesRequest, CreateProbeRequest, DeleteProbeRequest, DeletedProbe, PlannedStep, Probe,
-    ProbeChange, ReconcileProbesRequest, ReconciledProbe, UpdateProbeRequest,
+    ApplyProbesRequest, DeleteProbeRequest, DeletedProbe, PlannedStep, ProbeChange, ReconcileProbesRequest,
+    ReconciledProbe,
 };
 use crate::client::Client;
 use crate::error::Error;
@@ -108,24 +108,6 @@ impl Client {
         self.send_changes(changes, false, true).await
     }
 
-    /// Defines probes: see [`Client::apply_probes`].
-    ///
-    /// # Errors
-    /// As [`Client::apply_probes`].
-    pub async fn create_probes(&self, requests: Vec<CreateProbeRequest>) -> Result<Outcomes<Probe>, Error> {
-        let changes = requests.into_iter().map(Change::Create).collect();
-        Ok(self.apply_probes(changes).await?.into_iter().map(probe).collect())
-    }
-
-    /// Changes probes: see [`Client::apply_probes`].
-    ///
-    /// # Errors
-    /// As [`Client::apply_probes`].
-    pub async fn update_probes(&self, requests: Vec<UpdateProbeRequest>) -> Result<Outcomes<Probe>, Error> {
-        let changes = requests.into_iter().map(Change::Update).collect();
-        Ok(self.apply_probes(changes).await?.into_iter().map(probe).collect())
-    }
-
     /// Removes probes: those that keep recording pay for it no more than for the removal of one.
     /// See [`Client::apply_probes`].
     ///
@@ -141,12 +123,5 @@ impl Client {
             _ => Err(Error::Incomplete("outcomes")),
         };
         Ok(self.apply_probes(changes).await?.into_iter().map(deleted).collect())
-    }
-}
-
-fn probe(outcome: Result<Outcome, Error>) -> Result<Probe, Error> {
-    match outcome? {
-        Outcome::Probe(probe) => Ok(*probe),
-        _ => Err(Error::Incomplete("outcomes")),
     }
 }

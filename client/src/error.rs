@@ -216,6 +216,14 @@ impl Error {
         }
     }
 
+    /// Its text without the address of the daemon, so that hosts with the same problem have the same text.
+    pub fn without_target(&self) -> String {
+        match self {
+            Self::Connect { kind, .. } => kind.to_string(),
+            other => other.to_string(),
+        }
+    }
+
     /// The daemon's refusal, if that is what this is.
     pub fn rpc(&self) -> Option<&RpcError> {
         match self {
@@ -334,8 +342,8 @@ fn message_of(status: &Status) -> String {
     }
 }
 
-#[cfg(test)]
 #[expect(clippy::disallowed_methods, reason = "statuses as a daemon, or something between, would make them")]
+#[cfg(test)]
 mod tests {
     use super::*;
     use crate::api::{Diagnostic, Severity};

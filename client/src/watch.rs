@@ -93,11 +93,6 @@ impl ProbeWatch {
             }
         }
     }
-
-    /// A watch with the same selection continues from this token. Empty while it cannot resume.
-    pub fn resume_token(&self) -> &str {
-        &self.request.resume_token
-    }
 }
 
 impl Client {

@@ -6,6 +6,11 @@
 
 #![expect(clippy::unwrap_used, clippy::print_stdout, reason = "a benchmark")]
 
+#[path = "support/as_daemon.rs"]
+mod as_daemon;
+#[allow(dead_code, clippy::allow_attributes, reason = "the tests of the daemon need more of it")]
+#[path = "../tests/daemon/server.rs"]
+mod daemon;
 mod support;
 #[allow(dead_code, clippy::allow_attributes, reason = "the tests of the rules need more of it")]
 #[path = "../fixtures/world.rs"]
@@ -13,23 +18,20 @@ mod world;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::{Instant, SystemTime};
+use std::time::Instant;
 
-use kprobed::auth::as_daemon;
-use kprobed::rpc::ProbeServer;
 use kprobed_client::{Client, ConnectOptions, Target};
-use kprobed_control::ProbeStates;
 use kprobed_control::auth::{AuditQueue, Rights};
-use kprobed_control::store::Store;
-use kprobed_control::{Controller, Observer, Registry};
-use kprobed_host::kernel::FactsCache;
-use kprobed_host::tracefs::{CurrentInstance, Instance, Tracefs};
-use kprobed_lang::definition::Features;
-use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
+use kprobed_fake::FakeKernel;
+use kprobed_host::kernel::{FactsCache, HostIdentity, KernelPaths};
 use kprobed_rights::Roles;
-use kprobed_verdict::checker::Checker;
+use kprobed_trace::pipeline::{Binder, Hub};
 use tokio::runtime::{Builder, Runtime};
 use tokio_stream::wrappers::UnixListenerStream;
+use tonic::service::Routes;
+
+use self::as_daemon::as_daemon;
+use self::daemon::Daemon;
 
 /// Definitions in one stream.
 fn checks() -> usize {
@@ -56,26 +58,32 @@ fn lines(kernel: &str) -> Vec<String> {
         .collect()
 }
 
-async fn serve(socket: PathBuf, checker: Checker, state: PathBuf, store: Store) {
-    let (control, _queue) = Controller::channel();
-    std::fs::create_dir_all(state.join("instances/i")).unwrap();
-    let tracefs = Tracefs::new(&state, "/nonexistent");
-    let instance = CurrentInstance::new(Instance::find(&tracefs, "i").unwrap());
-    let nowhere = "/nonexistent";
-    let observer = Observer::new(tracefs, Arc::new(instance), nowhere.into(), nowhere.into());
-    let probes = ProbeServer {
-        states: ProbeStates { observer, control: control.clone(), registry: Arc::default() },
-        control,
-        registry: Arc::<Registry>::default(),
-        checker: Arc::new(checker),
-        store,
-        declarations: Arc::default(),
-        costs: Arc::default(),
-        rights: Arc::new(Rights::new(Roles::default(), AuditQueue::new().0)),
+/// The services of a daemon over a kernel in memory, whose facts are those of the stored one.
+async fn routes(directory: &Path, paths: &KernelPaths, kernel: &FakeKernel) -> Routes {
+    let text = str::to_owned;
+    let host = HostIdentity {
+        hostname: text("here"),
+        kernel_release: text("6.12.0"),
+        kernel_version: text("#1 SMP"),
+        machine: text("x86_64"),
+        boot_id: text("07070707-0707-0707-0707-070707070707"),
     };
+    daemon::routes(Daemon {
+        directory,
+        host,
+        facts: Arc::new(FactsCache::new(paths.clone())),
+        paths,
+        kernel,
+        rights: &Arc::new(Rights::new(Roles::default(), AuditQueue::new().0)),
+        hub: &Arc::new(Hub::new(Binder::new("here".to_owned(), None))),
+        probes: &[],
+    })
+    .await
+}
+
+async fn serve(socket: PathBuf, routes: Routes) {
     let listener = UnixListenerStream::new(tokio::net::UnixListener::bind(socket).unwrap());
-    let server =
-        tonic::transport::Server::builder().layer(as_daemon()).add_service(ProbeServiceServer::new(probes));
+    let server = tonic::transport::Server::builder().layer(as_daemon()).add_routes(routes);
     server.serve_with_incoming(listener).await.unwrap();
 }
 
@@ -92,12 +100,10 @@ fn main() {
         let world = world::world(kernel, &sites);
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("kprobed.sock");
-        let readme = "char, string, ustring kernel return probes support";
-        let checker =
-            Checker::new(Features::from_readme(readme), Arc::new(FactsCache::new(world.paths.clone())));
+        let fake = daemon::kernel(kernel);
         let server = runtime("bench-server");
-        let store = server.block_on(Store::open(directory.path(), SystemTime::now())).unwrap().store;
-        server.spawn(serve(socket.clone(), checker, directory.path().to_owned(), store));
+        let routes = server.block_on(routes(directory.path(), &world.paths, &fake));
+        server.spawn(serve(socket.clone(), routes));
         let client = runtime("bench-client");
         let lines = lines(kernel);
         let connection = client.block_on(connect(&socket));

@@ -9,8 +9,9 @@ mod joined;
 
 use std::time::Duration;
 
+use futures_util::future::OptionFuture;
 use kprobed_audit::Entry;
-use tokio::time::Instant;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use self::joined::Joined;
@@ -44,7 +45,7 @@ impl Auditor {
             let due = if unwritten.is_empty() { joined.due() } else { Some(Instant::now() + AGAIN_AFTER) };
             let is_last = tokio::select! {
                 count = self.inbox.entries.recv_many(&mut arrived, AT_ONCE) => count == 0,
-                () = sleep_until(due) => false,
+                Some(()) = OptionFuture::from(due.map(sleep_until)) => false,
                 () = stopping.cancelled() => true,
             };
             if is_last {
@@ -84,13 +85,6 @@ impl Auditor {
             Ok(deleted) => tracing::info!(deleted, "deleted the oldest entries of the audit log"),
             Err(error) => tracing::warn!(%error, "cannot delete the oldest entries of the audit log"),
         }
-    }
-}
-
-async fn sleep_until(due: Option<Instant>) {
-    match due {
-        Some(due) => tokio::time::sleep_until(due).await,
-        None => std::future::pending().await,
     }
 }
 

@@ -15,28 +15,9 @@ use crate::command::{
 use crate::global::Global;
 use crate::output::Output;
 
-const AFTER_HELP: &str = "\
-Exit codes:
-  0  success
-  1  the request was refused, the probe was not found, or a check failed
-  2  wrong usage of this command, or a file, document or configuration that it cannot use
-  3  the daemon cannot be reached
-  4  interrupted or disconnected before everything was done
-With several hosts (--hosts) the highest of these counts. Hosts that fail to answer count only if they \
-are more than --tolerate:
-  1  a host refused the request, or its own answer has exit code 1
-  3  a host could not be reached, or did not answer in time
-  4  a host failed in the middle, or was not tried
-
-Examples:
-  kprobectl check 'p:open do_sys_openat2 filename=+0($arg2):ustring'
-  kprobectl add 'p:open do_sys_openat2 filename=+0($arg2):ustring'
-  kprobectl observe kprobes/open -n 10
-  kprobectl delete kprobes/open";
-
 /// Define kernel probes, and follow their events.
 #[derive(Debug, Parser)]
-#[command(name = "kprobectl", version, after_help = AFTER_HELP, max_term_width = 100)]
+#[command(name = "kprobectl", version, after_help = include_str!("command/help/kprobectl.txt"), max_term_width = 100)]
 pub(crate) struct Cli {
     #[command(flatten)]
     pub(crate) global: Global,
@@ -125,10 +106,10 @@ commands! {
         /// Show all properties of probes, or list probes
         Get(get::Arguments) => get::run, Each;
         /// Switch recording on
-        #[command(after_help = enable::ENABLE_HELP)]
+        #[command(after_help = include_str!("command/help/enable.txt"))]
         Enable(enable::Arguments) => enable::enable, Change;
         /// Switch recording off, and keep the probes
-        #[command(after_help = enable::DISABLE_HELP)]
+        #[command(after_help = include_str!("command/help/disable.txt"))]
         Disable(enable::Arguments) => enable::disable, Change;
         /// Change filters, leases and owners, or accept held-back probes
         Update(update::Arguments) => update::run, Change;
@@ -283,8 +264,12 @@ impl Command {
             Self::Diff(arguments) => arguments.files.read().await,
             Self::Delete(arguments) => arguments.read_files().await,
             Self::Auth(arguments) => arguments.read_files().await,
-            Self::Add(arguments) if is_shared => arguments.read_file().await,
-            Self::Check(arguments) if is_shared => arguments.read_file().await,
+            Self::Add(add::Arguments { file: Some(file), .. })
+            | Self::Check(check::Arguments { file: Some(file), .. })
+                if is_shared =>
+            {
+                file.read().await
+            }
             _ => Ok(()),
         }
     }
@@ -427,6 +412,9 @@ mod tests {
         for (path, command) in every(&whole) {
             let help = command.get_after_help().map(ToString::to_string).unwrap_or_default();
             let (_, examples) = help.split_once("Examples:\n").unwrap_or_default();
+            let wide = examples.lines().find(|line| line.chars().count() > 80);
+            assert_eq!(wide, None, "`{path}`: what a terminal wraps cannot be copied");
+            let examples = examples.replace(" \\\n", "");
             let mut own = 0;
             // What a shell puts in is not known here.
             for line in examples.lines().filter(|line| !line.contains("$(")) {

@@ -1,6 +1,6 @@
 //! Help pages: commands by group, examples first, and the options of every command on a page of their own.
 //!
-//! Owns the arrangement. Each command has its own words.
+//! Owns the arrangement. The words of each command are in `command/help/`.
 
 use std::fmt::Write as _;
 
@@ -70,38 +70,12 @@ fn document(error: &clap::Error) -> Option<String> {
     (is_word && usage.to_string().contains(" --file <PATH>")).then(|| word.clone())
 }
 
-/// Commands and options of other tools, and what does the same.
-const OTHER_TOOLS: [(&[&str], &str); 17] = [
-    (&["events"], "`kprobectl functions --events` lists the events of the host"),
-    (
-        &["probe"],
-        "`perf probe -a` is `kprobectl add`, `-l` is `kprobectl list`, `-d` is `kprobectl delete`, `-F` is `kprobectl functions`, `-L` is `kprobectl lines`, `-V` is `kprobectl vars`",
-    ),
-    (
-        &["record", "start", "show", "stop", "report", "script", "logs", "tail"],
-        "`kprobectl trace vfs_read` defines a probe and shows its events; `kprobectl observe` shows those of the probes that are there",
-    ),
-    (
-        &["count", "funccount", "argdist", "syscount", "top"],
-        "`kprobectl hist vfs_read --by comm` counts the events of one probe, `kprobectl hits 'vfs_*' --for 10s` those of many",
-    ),
-    (&["funclatency", "funcslower", "funcgraph"], "`kprobectl latency vfs_read` measures a function"),
-    (&["stackcount"], "`kprobectl stacks vfs_read` counts call stacks"),
-    (&["opensnoop"], "`kprobectl trace openat` shows which files are opened"),
-    (&["execsnoop"], "`kprobectl trace sched:sched_process_exec` shows which programs are started"),
-    (&["ps"], "`kprobectl list` lists the probes"),
-    (&["create", "edit", "set"], "`kprobectl add` makes a probe, and `kprobectl update` changes one"),
-    (&["-e"], "a definition has no option: `kprobectl trace vfs_read`"),
-    (&["--json"], "every command has `-o json`"),
-    (&["--name"], "a definition has its name before it: `kprobectl add 'p:reads vfs_read'`"),
-    (&["-c", "--limit"], "`-n 10` ends after ten"),
-    (&["-d", "-t"], "`--for 10s` ends after a time"),
-    (
-        &["-a", "-A", "--all"],
-        "a pattern selects all: `kprobectl disable '*'`, and `kprobectl list` has all without one",
-    ),
-    (&["-p"], "`--pid N` is for a process, `--tid N` for a thread"),
-];
+/// Commands and options of other tools, and what does the same: `WORDS: TIP` in each line.
+const OTHER_TOOLS: &str = include_str!("command/help/other-tools.txt");
+
+fn tips() -> impl Iterator<Item = (&'static str, &'static str)> {
+    OTHER_TOOLS.lines().filter_map(|line| line.split_once(": "))
+}
 
 /// What does here what a command or an option of another tool does.
 fn of_other_tools(error: &clap::Error) -> Option<String> {
@@ -109,8 +83,8 @@ fn of_other_tools(error: &clap::Error) -> Option<String> {
         .into_iter()
         .find_map(|kind| error.get(kind));
     let Some(ContextValue::String(word)) = word else { return None };
-    let (_, tip) = OTHER_TOOLS.iter().find(|(words, _)| words.contains(&word.as_str()))?;
-    Some((*tip).to_owned())
+    let (_, tip) = tips().find(|(words, _)| words.split(' ').any(|other| other == word))?;
+    Some(tip.to_owned())
 }
 
 /// The help of a code, for an error about a command of that name.
@@ -132,8 +106,7 @@ fn arranged(command: Command) -> Command {
     let text = command.get_after_help().map(ToString::to_string).unwrap_or_default();
     let (explanation, examples) = match text.rsplit_once("Examples:\n") {
         Some((explanation, examples)) => {
-            let lines: Vec<_> = examples.lines().map(continued).collect();
-            (explanation.trim_end().to_owned(), format!("Examples:\n{}", lines.join("\n")))
+            (explanation.trim_end().to_owned(), format!("Examples:\n{}", examples.trim_end()))
         }
         None => (text, String::new()),
     };
@@ -151,39 +124,6 @@ fn arranged(command: Command) -> Command {
             argument.hide(is_hidden).hide_short_help(is_rare)
         })
         .mut_subcommands(arranged)
-}
-
-/// Columns of a small terminal.
-const COLUMNS: usize = 80;
-
-/// Columns of a line that continues another one, which has two.
-const CONTINUED_INDENT: usize = 6;
-
-/// An example, continued on a further line if it is too long for a small terminal: what a terminal wraps cannot be
-/// copied. A text in quotes stays whole, and an option stays beside its value if it can.
-fn continued(line: &str) -> String {
-    if line.chars().count() <= COLUMNS {
-        return line.to_owned();
-    }
-    let (mut quote, mut blank, mut option) = (None, None, None);
-    for (column, (at, character)) in line.char_indices().enumerate().take(COLUMNS - 1) {
-        match (quote, character) {
-            (None, ' ') if column > CONTINUED_INDENT => {
-                blank = Some(at);
-                let begins =
-                    line.split_at_checked(at + 1).is_some_and(|(_, rest)| rest.starts_with(['-', '|']));
-                option = blank.filter(|_| begins).or(option);
-            }
-            (None, '\'' | '"') => quote = Some(character),
-            (Some(open), _) if open == character => quote = None,
-            _ => {}
-        }
-    }
-    let Some((first, rest)) = option.or(blank).and_then(|at| line.split_at_checked(at)) else {
-        return line.to_owned();
-    };
-    let rest = format!("{:CONTINUED_INDENT$}{}", "", rest.trim_start());
-    format!("{first} \\\n{}", continued(&rest))
 }
 
 fn groups(whole: &Command) -> String {
@@ -227,8 +167,9 @@ mod tests {
         assert!(
             of(&["kprobectl", "trace", "-p", "1", "vfs_read"]).contains("tip: `--pid N` is for a process")
         );
-        for (words, tip) in OTHER_TOOLS {
-            for word in words {
+        assert_eq!((tips().count(), OTHER_TOOLS.lines().count()), (17, 17));
+        for (words, tip) in tips() {
+            for word in words.split(' ') {
                 assert!(of(&["kprobectl", word]).contains(&format!("tip: {tip}")), "{word}");
             }
             let commands =
@@ -241,10 +182,6 @@ mod tests {
                 assert!(is_whole, "{command}");
             }
         }
-        let long = format!("  kprobectl trace '{}' --comm sh --for 10s", "x ".repeat(25));
-        let expected = format!("  kprobectl trace '{}' \\\n      --comm sh --for 10s", "x ".repeat(25));
-        assert_eq!((long.len(), continued(&long)), (90, expected));
-        assert_eq!(continued(&"x".repeat(100)), "x".repeat(100));
         let tip = "tip: documents are given with an option: `--file a.yaml`";
         assert!(of(&["kprobectl", "apply", "a.yaml"]).contains(tip));
         assert!(!of(&["kprobectl", "version", "a.yaml"]).contains("--file"));

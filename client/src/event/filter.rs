@@ -3,7 +3,7 @@
 //! The language is [`kprobed_filter`]'s, as in the daemon; fields that only the daemon knows are
 //! refused.
 
-use kprobed_filter::{Base, Binding, BoundFilter, FieldKind, FieldSchema, Filter, FilterError, FilterEvent};
+use kprobed_filter::{Binding, BoundFilter, Filter, FilterError, FilterEvent};
 use thiserror::Error;
 
 use super::{Row, Schema, Value};
@@ -58,7 +58,7 @@ impl EventFilter {
     /// The first field or value that does not fit.
     pub fn bind(&self, name: &str, host: &str, schemas: &[&Schema]) -> Result<BoundEventFilter, FilterError> {
         let schema = kprobed_filter::Schema {
-            fields: schemas.iter().flat_map(|schema| schema.fields()).map(field).collect(),
+            fields: schemas.iter().flat_map(|schema| schema.fields()).cloned().collect(),
             is_return: schemas.iter().any(|schema| schema.is_return()),
         };
         let bound = self.0.bind(&schema, &Binding { probe: name, host, functions: None })?;
@@ -94,34 +94,6 @@ impl BoundEventFilter {
     pub fn matches_call(&self, entry: Option<Row<'_>>, exit: Option<Row<'_>>) -> bool {
         let Some(last) = exit.or(entry) else { return false };
         self.bound.matches(&Seen { rows: [entry, exit], of_first: self.of_first, last })
-    }
-}
-
-fn field(field: &super::Field) -> FieldSchema {
-    let bytes = |width: super::Width| u8::try_from(width.bytes()).unwrap_or(8);
-    let base = |base: super::Base| match base {
-        super::Base::Decimal => Base::Decimal,
-        super::Base::Hex => Base::Hex,
-    };
-    let (kind, base) = match field.kind {
-        super::FieldKind::Unsigned(width, of) => {
-            (FieldKind::Unsigned { bytes: bytes(width) }, Some(base(of)))
-        }
-        super::FieldKind::Signed(width, of) => (FieldKind::Signed { bytes: bytes(width) }, Some(base(of))),
-        super::FieldKind::Char => (FieldKind::Char, None),
-        super::FieldKind::Symbol => (FieldKind::Symbol, None),
-        super::FieldKind::String => (FieldKind::String, None),
-    };
-    FieldSchema {
-        name: field.name.clone(),
-        kind,
-        base,
-        array_len: (field.array_length > 0).then_some(field.array_length),
-        fault_detected: field.fault_detected,
-        notation: field.notation.clone(),
-        // Only the kernel's filters need to know more.
-        may_fault: true,
-        is_lower_half: false,
     }
 }
 

@@ -115,39 +115,10 @@ impl StreamRequest {
         self
     }
 
-    /// Whether events come early, or cost little CPU time.
+    /// How events are delivered: their order and pace, and the queue in the daemon. Replaces what was given before.
     #[must_use]
-    pub fn pace(mut self, pace: api::Pace) -> Self {
-        self.delivery.pace = pace.into();
-        self
-    }
-
-    /// What to do when the queue in the daemon is full.
-    #[must_use]
-    pub fn overflow(mut self, policy: api::OverflowPolicy) -> Self {
-        self.delivery.overflow = policy.into();
-        self
-    }
-
-    /// Events that the daemon queues for this stream. 0: its default.
-    #[must_use]
-    pub fn queue_events(mut self, events: u64) -> Self {
-        self.delivery.queue_events = events;
-        self
-    }
-
-    /// Bytes of events that the daemon queues for this stream. 0: its default.
-    #[must_use]
-    pub fn queue_bytes(mut self, bytes: u64) -> Self {
-        self.delivery.queue_bytes = bytes;
-        self
-    }
-
-    /// Deliver at most this many events per second, and report the others as lost. 0: no limit.
-    #[must_use]
-    pub fn max_events_per_second(mut self, events: u64) -> Self {
-        self.delivery.max_events_per_second = events;
-        self
+    pub fn delivery(self, delivery: api::Delivery) -> Self {
+        Self { delivery, ..self }
     }
 
     /// In the order of time: have the daemon say at least this often how far it has read, even if

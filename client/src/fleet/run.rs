@@ -69,8 +69,8 @@ impl Default for FanOut {
 #[non_exhaustive]
 pub enum NoAnswer<E> {
     /// No connection.
-    #[error(transparent)]
-    Unreachable(Error),
+    #[error("{}", .0.without_target())]
+    Unreachable(#[source] Error),
     /// The operation ended with an error.
     #[error("{error}")]
     Operation {

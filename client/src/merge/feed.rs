@@ -14,8 +14,18 @@ use super::clock::{ClockOffset, LocalClock};
 use super::options::MergeOptions;
 use crate::client::Client;
 use crate::error::Error;
-use crate::event::{Cursor, Interruption, ResumingItem, ResumingStream, StreamItem, StreamRequest};
+use crate::event::{Backoff, Cursor, Interruption, ResumingItem, ResumingStream, StreamItem, StreamRequest};
 use crate::fleet::{Host, Operation as _, Outcome};
+
+/// How often an idle host sends a heartbeat. A quarter of [`MergeOptions::max_wait`] at most.
+const HEARTBEAT: Duration = Duration::from_millis(250);
+
+/// How often the clocks are compared.
+const CLOCK_INTERVAL: Duration = Duration::from_secs(30);
+
+/// How long to wait between tries.
+pub(super) const BACKOFF: Backoff =
+    Backoff { initial: Duration::from_millis(100), longest: Duration::from_secs(2) };
 
 /// A message from a host's feed to the merge.
 #[derive(Debug)]
@@ -42,15 +52,10 @@ pub(super) enum Signal {
     GivenUp { reason: String, outcome: Outcome },
 }
 
-/// One host, and the parts that its feed needs.
-pub(super) struct Feed {
+/// The side of the merge that the feed of a host has.
+pub(super) struct Link {
     pub(super) index: usize,
-    pub(super) host: Host,
-    /// An open connection, which is used as long as it lasts.
-    pub(super) client: Option<Client>,
-    pub(super) request: StreamRequest,
     pub(super) options: MergeOptions,
-    pub(super) local: LocalClock,
     /// How many connections may be opened at once. Open ones stay.
     pub(super) gate: Arc<Semaphore>,
     /// Items that the merge has room for.
@@ -59,16 +64,27 @@ pub(super) struct Feed {
 }
 
 /// The merge was dropped.
-struct Gone;
+pub(super) struct Gone;
+
+impl Link {
+    pub(super) fn tell(&self, signal: Signal) -> Result<(), Gone> {
+        self.signals.send((self.index, signal)).map_err(|_gone| Gone)
+    }
+}
+
+/// One host, and the parts that its feed needs.
+pub(super) struct Feed {
+    pub(super) host: Host,
+    /// An open connection, which is used as long as it lasts.
+    pub(super) client: Option<Client>,
+    pub(super) request: StreamRequest,
+    pub(super) local: LocalClock,
+    pub(super) link: Link,
+}
 
 /// The outcome of a host that could not be connected to.
 fn problem(error: &Error) -> (String, Outcome) {
-    // Without the address, so that hosts with the same problem have the same text.
-    let reason = match error {
-        Error::Connect { kind, .. } => kind.to_string(),
-        other => other.to_string(),
-    };
-    (reason, error.outcome())
+    (error.without_target(), error.outcome())
 }
 
 impl Feed {
@@ -78,22 +94,15 @@ impl Feed {
         self.follow().await.ok();
     }
 
-    fn tell(&self, signal: Signal) -> Result<(), Gone> {
-        self.signals.send((self.index, signal)).map_err(|_gone| Gone)
-    }
-
     async fn follow(&self) -> Result<(), Gone> {
         let Some((client, mut stream)) = self.open().await? else { return Ok(()) };
-        let mut compare = tokio::time::interval_at(
-            Instant::now() + self.options.clock_interval,
-            self.options.clock_interval,
-        );
+        let mut compare = tokio::time::interval_at(Instant::now() + CLOCK_INTERVAL, CLOCK_INTERVAL);
         compare.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let mut was_lost = false;
         let mut malformed_at = None;
         loop {
             // What exceeds the permits waits in the daemon's queue.
-            let Ok(permit) = self.permits.acquire().await else { return Ok(()) };
+            let Ok(permit) = self.link.permits.acquire().await else { return Ok(()) };
             let item = loop {
                 tokio::select! {
                     biased;
@@ -109,7 +118,7 @@ impl Feed {
                         was_lost = false;
                     }
                     permit.forget();
-                    self.tell(Signal::Item(item))?;
+                    self.link.tell(Signal::Item(item))?;
                 }
                 Ok(Some(ResumingItem::Interrupted(Interruption { error, .. }))) => {
                     was_lost = true;
@@ -117,31 +126,33 @@ impl Feed {
                         Some(error) => problem(error),
                         None => ("the daemon ended the stream".to_owned(), Outcome::Failed),
                     };
-                    if !self.options.reconnect {
-                        return self.tell(Signal::GivenUp { reason, outcome });
+                    if !self.link.options.reconnect {
+                        return self.link.tell(Signal::GivenUp { reason, outcome });
                     }
-                    self.tell(Signal::Lost { reason, outcome })?;
+                    self.link.tell(Signal::Lost { reason, outcome })?;
                 }
-                Ok(None) => return self.tell(Signal::Ended),
+                Ok(None) => return self.link.tell(Signal::Ended),
                 // The stream could continue, but the content of the message is lost: reopen it to
                 // read the message again. If it is malformed twice, the daemon writes it so.
                 Err(error @ Error::Malformed(_)) => {
                     let (problem, outcome) = problem(&error);
                     let cursor = stream.cursor().cloned();
-                    self.tell(Signal::Malformed { problem: problem.clone(), cursor: cursor.clone() })?;
+                    self.link.tell(Signal::Malformed { problem: problem.clone(), cursor: cursor.clone() })?;
                     let is_again = malformed_at.as_ref() == Some(&cursor);
-                    if is_again || !self.options.reconnect {
+                    if is_again || !self.link.options.reconnect {
                         let again = if is_again { ", twice at the same place" } else { "" };
-                        return self.tell(Signal::GivenUp { reason: format!("{problem}{again}"), outcome });
+                        return self
+                            .link
+                            .tell(Signal::GivenUp { reason: format!("{problem}{again}"), outcome });
                     }
                     malformed_at = Some(cursor);
                     was_lost = true;
                     stream.restart();
-                    self.tell(Signal::Lost { reason: problem, outcome })?;
+                    self.link.tell(Signal::Lost { reason: problem, outcome })?;
                 }
                 Err(error) => {
                     let (reason, outcome) = problem(&error);
-                    return self.tell(Signal::GivenUp { reason, outcome });
+                    return self.link.tell(Signal::GivenUp { reason, outcome });
                 }
             }
         }
@@ -150,37 +161,37 @@ impl Feed {
     /// Measures the clock offset again. If that fails, the last one stays: the stream reports what
     /// is wrong with the connection.
     async fn compare(&self, client: &Client) -> Result<(), Gone> {
-        let limit = self.options.max_wait / 2;
+        let limit = self.link.options.max_wait / 2;
         match tokio::time::timeout(limit, ClockOffset::measure(client, self.local)).await {
-            Ok(Ok(clock)) => self.tell(Signal::Clock(clock)),
+            Ok(Ok(clock)) => self.link.tell(Signal::Clock(clock)),
             Ok(Err(_)) | Err(_) => Ok(()),
         }
     }
 
     /// Opens the stream, with as many attempts as needed. None: it is given up.
     async fn open(&self) -> Result<Option<(Client, ResumingStream)>, Gone> {
-        let mut delay = self.options.backoff.initial;
+        let mut delay = BACKOFF.initial;
         loop {
-            let Ok(place) = self.gate.acquire().await else { return Ok(None) };
-            self.tell(Signal::Connecting)?;
+            let Ok(place) = self.link.gate.acquire().await else { return Ok(None) };
+            self.link.tell(Signal::Connecting)?;
             let tried = self.try_open().await;
             drop(place);
             let error = match tried {
                 Ok((client, clock, stream)) => {
-                    self.tell(Signal::Connected(client.clone()))?;
-                    self.tell(Signal::Clock(clock))?;
+                    self.link.tell(Signal::Connected(client.clone()))?;
+                    self.link.tell(Signal::Clock(clock))?;
                     return Ok(Some((client, stream)));
                 }
                 Err(error) => error,
             };
             let (reason, outcome) = problem(&error);
-            if !error.is_transient() || !self.options.reconnect {
-                self.tell(Signal::GivenUp { reason, outcome })?;
+            if !error.is_transient() || !self.link.options.reconnect {
+                self.link.tell(Signal::GivenUp { reason, outcome })?;
                 return Ok(None);
             }
-            self.tell(Signal::Lost { reason, outcome })?;
+            self.link.tell(Signal::Lost { reason, outcome })?;
             tokio::time::sleep(delay).await;
-            delay = delay.saturating_mul(2).min(self.options.backoff.longest);
+            delay = delay.saturating_mul(2).min(BACKOFF.longest);
         }
     }
 
@@ -194,8 +205,7 @@ impl Feed {
         let limit = self.host.options.request_timeout;
         let begin = async {
             let clock = ClockOffset::measure(&client, self.local).await?;
-            let stream =
-                ResumingStream::with_backoff(&client, self.request.clone(), self.options.backoff).await?;
+            let stream = ResumingStream::with_backoff(&client, self.request.clone(), BACKOFF).await?;
             Ok((clock, stream))
         };
         let (clock, stream) =
@@ -206,5 +216,5 @@ impl Feed {
 
 /// How often watermarks must arrive so that no live host looks late.
 pub(super) fn heartbeat(options: &MergeOptions) -> Duration {
-    options.heartbeat.min(options.max_wait / 4)
+    HEARTBEAT.min(options.max_wait / 4)
 }

@@ -30,6 +30,9 @@ pub enum MergedItem<'a> {
         host: &'a str,
         /// The gap.
         loss: Loss,
+        /// For each CPU, the time stamp of the last event that had arrived before the gap, in nanoseconds of the trace
+        /// clock. Such an event may still wait for other hosts.
+        arrived: Vec<(u32, u64)>,
     },
     /// Events of a host may be missing here: its daemon was started again, or did not stop cleanly.
     NewRun {
@@ -56,7 +59,7 @@ pub enum MergedItem<'a> {
 
 /// A notice about a host before its next event.
 pub(super) enum Notice {
-    Loss(Loss),
+    Loss { loss: Loss, arrived: Vec<(u32, u64)> },
     NewRun { run: Epoch, is_restart: bool },
     Malformed { problem: String, cursor: Option<Cursor> },
     State { state: HostState, reason: String, away: Option<Duration> },

@@ -2,7 +2,7 @@
 //!
 //! Owns the order over its CPUs, boot by boot, and the time up to which the host is complete.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 
 use super::clock::ClockOffset;
 use super::time_map::TimeMap;
@@ -15,6 +15,8 @@ struct Boot {
     /// None until it is known: events of an earlier boot have their own mapping to the wall clock.
     times: Option<TimeMap>,
     watermark_ns: u64,
+    /// The time stamp of the last event of each CPU that has arrived.
+    arrived: BTreeMap<u32, u64>,
 }
 
 /// Progress of a host.
@@ -82,6 +84,7 @@ impl Lane {
             ordered: TimeOrdered::new(self.limit_events),
             times: of_now.map(|clock| TimeMap::new(clock.trace_offset_ns)),
             watermark_ns: 0,
+            arrived: BTreeMap::new(),
         });
     }
 
@@ -91,6 +94,11 @@ impl Lane {
         let Some(boot) = self.boots.back_mut() else { return };
         let ahead_ns = self.clock.as_ref().map_or(0, |clock| clock.wall_ahead_ns);
         boot.times.get_or_insert_with(|| TimeMap::new(batch.wall_offset_ns().saturating_sub(ahead_ns)));
+        let groups = batch.groups().iter().filter(|group| group.rows() > 0);
+        if let Some(last_ns) = groups.map(|group| group.timestamp_ns(group.rows() - 1)).max() {
+            let known = boot.arrived.entry(batch.cpu()).or_default();
+            *known = last_ns.max(*known);
+        }
         boot.ordered.push(batch);
     }
 
@@ -102,6 +110,11 @@ impl Lane {
         if let Some(times) = &boot.times {
             self.floor_ns = self.floor_ns.max(times.local_ns(boot.watermark_ns));
         }
+    }
+
+    /// The time stamp of the last event of each CPU that has arrived in its last boot, delivered or not.
+    pub(super) fn arrived(&self) -> Vec<(u32, u64)> {
+        self.boots.back().map_or_else(Vec::new, |boot| boot.arrived.clone().into_iter().collect())
     }
 
     /// All events of its last boot before this time stamp have arrived.

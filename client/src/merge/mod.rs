@@ -20,7 +20,7 @@
 //! while let Some(item) = merged.next().await {
 //!     match item {
 //!         MergedItem::Event(event) => println!("{} {} {}", event.corrected_ns, event.host, event.row.probe()),
-//!         MergedItem::Loss { host, loss } => println!("{host}: events are missing: {loss:?}"),
+//!         MergedItem::Loss { host, loss, .. } => println!("{host}: events are missing: {loss:?}"),
 //!         MergedItem::State(change) => println!("{}: {}", change.host, change.state.name()),
 //!         _ => {}
 //!     }

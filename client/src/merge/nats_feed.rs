@@ -1,14 +1,9 @@
 //! Feed of one host into the merge from a stream of NATS.
 
-use std::sync::Arc;
-
-use tokio::sync::Semaphore;
-use tokio::sync::mpsc::UnboundedSender;
-
-use super::feed::Signal;
+use super::feed::{BACKOFF, Gone, Link, Signal};
 use super::options::MergeOptions;
 use super::stream::MergedStream;
-use crate::event::{Backoff, StreamItem};
+use crate::event::StreamItem;
 use crate::fleet::Outcome;
 use crate::nats::{NatsError, NatsRequest, NatsSource, NatsStream};
 
@@ -26,28 +21,19 @@ impl MergedStream {
         request: &NatsRequest,
         options: MergeOptions,
     ) -> Self {
-        let gate = Arc::new(Semaphore::new(options.parallel.get().min(Semaphore::MAX_PERMITS)));
-        Self::over(hosts, request.until_now, &options, |(index, host), permits, signals| {
+        Self::over(hosts, request.until_now, options, |host, link| {
             let (source, host, request) = (source.clone(), host.to_owned(), request.clone());
-            let gate = Arc::clone(&gate);
-            Some(Feed { index, host, source, request, options, gate, permits, signals }.run())
+            Some(Feed { host, source, request, link }.run())
         })
     }
 }
 
 struct Feed {
-    index: usize,
     host: String,
     source: NatsSource,
     request: NatsRequest,
-    options: MergeOptions,
-    gate: Arc<Semaphore>,
-    permits: Arc<Semaphore>,
-    signals: UnboundedSender<(usize, Signal)>,
+    link: Link,
 }
-
-/// The merge was dropped.
-struct Gone;
 
 impl Feed {
     async fn run(self) {
@@ -55,13 +41,9 @@ impl Feed {
         self.follow().await.ok();
     }
 
-    fn tell(&self, signal: Signal) -> Result<(), Gone> {
-        self.signals.send((self.index, signal)).map_err(|_gone| Gone)
-    }
-
     async fn follow(&self) -> Result<(), Gone> {
-        let Ok(place) = self.gate.acquire().await else { return Ok(()) };
-        self.tell(Signal::Connecting)?;
+        let Ok(place) = self.link.gate.acquire().await else { return Ok(()) };
+        self.link.tell(Signal::Connecting)?;
         let opened = self.source.open(&self.host, self.request.clone()).await;
         drop(place);
         let mut stream = match opened {
@@ -70,7 +52,7 @@ impl Feed {
         };
         let mut wall_offset_ns = None;
         loop {
-            let Ok(permit) = self.permits.acquire().await else { return Ok(()) };
+            let Ok(permit) = self.link.permits.acquire().await else { return Ok(()) };
             match stream.next().await {
                 Ok(Some(item)) => {
                     permit.forget();
@@ -78,16 +60,16 @@ impl Feed {
                         wall_offset_ns = started.clock.map(|clock| clock.wall_offset_ns);
                     }
                     let is_epoch = matches!(item, StreamItem::Epoch(_));
-                    self.tell(Signal::Item(item))?;
+                    self.link.tell(Signal::Item(item))?;
                     // An idle host has no event that shows its clock.
                     if let Some(offset_ns) = wall_offset_ns.filter(|_| is_epoch) {
-                        self.tell(Signal::WallOffset(offset_ns))?;
+                        self.link.tell(Signal::WallOffset(offset_ns))?;
                     }
                 }
-                Ok(None) => return self.tell(Signal::Ended),
-                Err(error @ NatsError::Request { .. }) if self.options.reconnect => {
-                    self.tell(Signal::Lost { reason: error.to_string(), outcome: Outcome::Failed })?;
-                    self.open_again(&mut stream).await;
+                Ok(None) => return self.link.tell(Signal::Ended),
+                Err(error @ NatsError::Request { .. }) if self.link.options.reconnect => {
+                    self.link.tell(Signal::Lost { reason: error.to_string(), outcome: Outcome::Failed })?;
+                    Self::open_again(&mut stream).await;
                 }
                 Err(error) => return self.give_up(&error),
             }
@@ -95,15 +77,14 @@ impl Feed {
     }
 
     fn give_up(&self, error: &NatsError) -> Result<(), Gone> {
-        self.tell(Signal::GivenUp { reason: error.to_string(), outcome: Outcome::Failed })
+        self.link.tell(Signal::GivenUp { reason: error.to_string(), outcome: Outcome::Failed })
     }
 
-    async fn open_again(&self, stream: &mut NatsStream) {
-        let Backoff { initial, longest } = self.options.backoff;
-        let mut delay = initial;
+    async fn open_again(stream: &mut NatsStream) {
+        let mut delay = BACKOFF.initial;
         while stream.reopen().await.is_err() {
             tokio::time::sleep(delay).await;
-            delay = delay.saturating_mul(2).min(longest);
+            delay = delay.saturating_mul(2).min(BACKOFF.longest);
         }
     }
 }

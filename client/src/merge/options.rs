@@ -3,39 +3,28 @@
 use std::num::NonZeroUsize;
 use std::time::Duration;
 
-use crate::event::Backoff;
-
 /// Options of a merge.
 #[derive(Clone, Copy, Debug)]
 pub struct MergeOptions {
     /// How long the others wait for a silent host.
     pub max_wait: Duration,
-    /// How often an idle host sends a heartbeat. A quarter of `max_wait` at most.
-    pub heartbeat: Duration,
     /// Events of all hosts together that are read ahead: a host whose part is used up is not read
     /// until some of its events have gone, unless the others wait for it. Its part is never less
     /// than 1000.
     pub read_ahead_events: usize,
-    /// How often the clocks are compared.
-    pub clock_interval: Duration,
     /// How many connections are made at the same time. Open ones stay: one for each host.
     pub parallel: NonZeroUsize,
     /// Whether hosts that are lost are tried again.
     pub reconnect: bool,
-    /// How long to wait between tries.
-    pub backoff: Backoff,
 }
 
 impl Default for MergeOptions {
     fn default() -> Self {
         Self {
             max_wait: Duration::from_secs(10),
-            heartbeat: Duration::from_millis(250),
             read_ahead_events: 1_000_000,
-            clock_interval: Duration::from_secs(30),
             parallel: NonZeroUsize::MIN.saturating_add(63),
             reconnect: true,
-            backoff: Backoff { initial: Duration::from_millis(100), longest: Duration::from_secs(2) },
         }
     }
 }

@@ -92,11 +92,6 @@ impl Order {
         self.lanes.get_mut(host)?.next_row()
     }
 
-    /// Number of buffered events of all hosts.
-    pub(super) fn held_events(&self) -> u64 {
-        self.lanes.iter().map(|lane| lane.held_events() as u64).sum()
-    }
-
     fn look_at(&mut self, host: usize) {
         let (Some(lane), Some(place)) = (self.lanes.get_mut(host), self.places.get_mut(host)) else { return };
         let now = match lane.frontier() {

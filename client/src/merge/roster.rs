@@ -11,6 +11,7 @@ use tokio::time::Instant;
 
 use super::feed::Signal;
 use super::item::{MergedEvent, MergedItem, Notice};
+use super::lane::Lane;
 use super::member::Member;
 use super::order::{Next, Order};
 use super::state::{HostAccount, HostState, StateChange};
@@ -53,10 +54,6 @@ impl Roster {
         self.members.iter().any(Member::is_missing)
     }
 
-    pub(super) fn held_events(&self) -> u64 {
-        self.order.held_events()
-    }
-
     pub(super) fn accounts(&self) -> Vec<HostAccount> {
         let waiting = |host| self.order.lane(host).map_or(0, |lane| lane.held_events() as u64);
         self.members.iter().enumerate().map(|(host, member)| member.account(waiting(host))).collect()
@@ -91,7 +88,7 @@ impl Roster {
         let account = &self.members.get(host)?.account;
         let host = account.host.as_str();
         Some(match notice {
-            Notice::Loss(loss) => MergedItem::Loss { host, loss },
+            Notice::Loss { loss, arrived } => MergedItem::Loss { host, loss, arrived },
             Notice::NewRun { run, is_restart } => MergedItem::NewRun { host, run, is_restart },
             Notice::Malformed { problem, cursor } => MergedItem::Malformed { host, problem, cursor },
             Notice::State { state, reason, away } => {
@@ -104,7 +101,7 @@ impl Roster {
 
     /// Asks a host for more, if there is room for it or it is waited for.
     pub(super) fn read_on(&mut self, host: usize) {
-        let held = self.order.lane(host).map_or(0, super::lane::Lane::held_events);
+        let held = self.order.lane(host).map_or(0, Lane::held_events);
         let has_room = held < self.part_events || self.order.next() == Next::WaitFor(host);
         if let Some(member) = self.members.get_mut(host).filter(|member| has_room && member.owed > 0) {
             member.pay();
@@ -162,7 +159,7 @@ impl Roster {
 
     fn end_if_reached(&mut self, host: usize) {
         let ends_at_ns = self.members.get(host).and_then(|member| member.ends_at_ns);
-        let here_ns = self.order.lane(host).map_or(0, super::lane::Lane::watermark_ns);
+        let here_ns = self.order.lane(host).map_or(0, Lane::watermark_ns);
         if ends_at_ns.is_some_and(|ends_at_ns| here_ns >= ends_at_ns) {
             self.end(host, HostState::Ended);
         }
@@ -264,7 +261,8 @@ impl Roster {
                     Some(count) => account.lost = account.lost.saturating_add(count),
                     None => account.uncounted_gaps = account.uncounted_gaps.saturating_add(loss.gaps),
                 }
-                self.notices.push_back((host, Notice::Loss(loss)));
+                let arrived = self.order.lane(host).map_or_else(Vec::new, Lane::arrived);
+                self.notices.push_back((host, Notice::Loss { loss, arrived }));
             }
             StreamItem::Started(_) | StreamItem::Schema(_) | StreamItem::CaughtUp(_) => {}
         }

@@ -28,10 +28,6 @@ pub enum HostState {
 }
 
 impl HostState {
-    /// All states.
-    pub const ALL: [Self; 7] =
-        [Self::Connecting, Self::Live, Self::Late, Self::Lost, Self::Back, Self::Ended, Self::GivenUp];
-
     /// Its name for programs, in lower snake case.
     pub fn name(self) -> &'static str {
         match self {

@@ -5,11 +5,11 @@
 use std::sync::Arc;
 
 use tokio::sync::Semaphore;
-use tokio::sync::mpsc::{UnboundedReceiver, UnboundedSender, unbounded_channel};
+use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
 use super::clock::LocalClock;
-use super::feed::{Feed, Signal, heartbeat};
+use super::feed::{Feed, Link, Signal, heartbeat};
 use super::item::{MergedItem, Notice};
 use super::member::Member;
 use super::options::MergeOptions;
@@ -66,33 +66,34 @@ impl MergedStream {
     }
 
     fn of(ways: Vec<(Host, Option<Client>, StreamRequest)>, ends: bool, options: MergeOptions) -> Self {
-        let gate = Arc::new(Semaphore::new(options.parallel.get().min(Semaphore::MAX_PERMITS)));
         let local = LocalClock::start();
         let names = ways.iter().map(|(host, ..)| host.name.clone()).collect();
         let mut ways = ways.into_iter();
-        Self::over(names, ends, &options, |(index, _), permits, signals| {
-            let gate = Arc::clone(&gate);
+        Self::over(names, ends, options, |_name, link| {
             let (host, client, request) = ways.next()?;
             let request = request.order(EventOrder::Time).heartbeat(heartbeat(&options));
-            Some(Feed { index, host, client, request, options, local, gate, permits, signals }.run())
+            Some(Feed { host, client, request, local, link }.run())
         })
     }
 
-    /// Begins with the hosts of these names. `feed` makes the feed of each host, from its number
-    /// and name, its permits, and the channel of the merge.
+    /// Begins with the hosts of these names. `feed` makes the feed of each host, from its name and its link to the
+    /// merge.
     pub(super) fn over<F: Future<Output = ()> + Send + 'static>(
         names: Vec<String>,
         ends: bool,
-        options: &MergeOptions,
-        mut feed: impl FnMut((usize, &str), Arc<Semaphore>, UnboundedSender<(usize, Signal)>) -> Option<F>,
+        options: MergeOptions,
+        mut feed: impl FnMut(&str, Link) -> Option<F>,
     ) -> Self {
+        let gate = Arc::new(Semaphore::new(options.parallel.get().min(Semaphore::MAX_PERMITS)));
         let (sender, signals) = unbounded_channel();
         let mut tasks = JoinSet::new();
         let part_events = (options.read_ahead_events / names.len().max(1)).max(LEAST_PART_EVENTS);
         let mut members = Vec::with_capacity(names.len());
         for (index, name) in names.into_iter().enumerate() {
             let permits = Arc::new(Semaphore::new(ITEMS_ON_THE_WAY));
-            let Some(feed) = feed((index, &name), Arc::clone(&permits), sender.clone()) else { continue };
+            let (gate, signals) = (Arc::clone(&gate), sender.clone());
+            let link = Link { index, options, gate, permits: Arc::clone(&permits), signals };
+            let Some(feed) = feed(&name, link) else { continue };
             members.push(Member::new(name, permits, tasks.spawn(feed)));
         }
         let roster = Roster::new(members, options.max_wait, part_events, ends);
@@ -155,11 +156,6 @@ impl MergedStream {
     /// Whether a host did not answer, or does not any longer.
     pub fn has_missing(&self) -> bool {
         self.roster.has_missing()
-    }
-
-    /// Events that wait for other hosts.
-    pub fn held_events(&self) -> u64 {
-        self.roster.held_events()
     }
 
     async fn step(&mut self) -> Option<Step> {

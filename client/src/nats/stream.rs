@@ -201,10 +201,7 @@ impl NatsStream {
                 biased;
                 message = self.messages.next() => message,
                 Some(message) = heard(&mut self.alive) => {
-                    let headers = message.headers.as_ref();
-                    let value = |name: &str| Some(headers?.get(name)?.as_str().to_owned());
-                    let received = self.source.subjects.received(&message.subject, value, message.payload);
-                    self.sign = received.map(|(_, received)| received);
+                    self.sign = received(&self.source, &message);
                     continue;
                 }
             };
@@ -214,11 +211,7 @@ impl NatsStream {
                 None => return Err(failed("the server ended the stream".to_owned())),
             };
             self.last = message.info().map_err(|error| failed(error.to_string()))?.stream_sequence;
-            let headers = message.headers.as_ref();
-            let value = |name: &str| Some(headers?.get(name)?.as_str().to_owned());
-            let received = self.source.subjects.received(&message.subject, value, message.payload.clone());
-            // Another program published it: it is not part of a log.
-            if let Some((_, received)) = received {
+            if let Some(received) = received(&self.source, &message) {
                 self.take(&received)?;
             }
         }
@@ -256,11 +249,14 @@ impl NatsStream {
     pub fn cursor(&self) -> Option<&Cursor> {
         self.log.place()
     }
+}
 
-    /// Messages that were published again, and left out.
-    pub fn repeated(&self) -> u64 {
-        self.log.repeated()
-    }
+/// What a message has of a log. None: another program published it.
+fn received(source: &NatsSource, message: &async_nats::Message) -> Option<Received> {
+    let headers = message.headers.as_ref();
+    let value = |name: &str| Some(headers?.get(name)?.as_str().to_owned());
+    let (_, received) = source.subjects.received(&message.subject, value, message.payload.clone())?;
+    Some(received)
 }
 
 /// The messages from a time on, and some before it.

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::machine::{Command, Machine, MachineError, PATIENCE, Signal};
+use crate::machine::{Command, Machine, MachineError, PATIENCE, Signal, tail};
 use crate::protocol::Status;
 
 /// TCP port of the daemon in the guest.
@@ -131,11 +131,7 @@ pub fn stop(machine: &Machine) -> Result<Status> {
 /// The last lines of the daemon's log; what went wrong with reading it otherwise.
 pub fn log_tail(machine: &Machine) -> String {
     match machine.get(LOG_PATH) {
-        Ok(bytes) => {
-            let text = String::from_utf8_lossy(&bytes).into_owned();
-            let lines: Vec<&str> = text.lines().collect();
-            lines[lines.len().saturating_sub(40)..].join("\n")
-        }
+        Ok(bytes) => tail(&String::from_utf8_lossy(&bytes), 40),
         Err(error) => format!("(cannot be read: {error})"),
     }
 }

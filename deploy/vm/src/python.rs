@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail};
 
 use crate::cache::Cache;
 use crate::limit::{LIMIT, ensure_in_time, limited};
+use crate::machine::tail;
 use crate::packages;
 use crate::progress::Step;
 
@@ -128,9 +129,7 @@ fn said(program: &Path, arguments: &[&str]) -> Result<Result<String, Failed>> {
     if output.status.success() {
         return Ok(Ok(String::from_utf8_lossy(&output.stdout).into_owned()));
     }
-    let text = String::from_utf8_lossy(&output.stderr).trim().to_owned();
-    let lines: Vec<&str> = text.lines().collect();
-    Ok(Err(Failed(lines[lines.len().saturating_sub(15)..].join("\n"))))
+    Ok(Err(Failed(tail(String::from_utf8_lossy(&output.stderr).trim(), 15))))
 }
 
 #[cfg(test)]

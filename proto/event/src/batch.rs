@@ -6,11 +6,13 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use kprobed_filter::FieldKind;
+
 use crate::MalformedError;
 use crate::api;
 use crate::group::Group;
 use crate::row::Rows;
-use crate::schema::{FieldKind, Schema};
+use crate::schema::Schema;
 use crate::value::Address;
 
 /// Events of one CPU.

@@ -5,11 +5,11 @@
 //! column.
 
 use bytes::Bytes;
+use kprobed_filter::{Base, FieldKind, FieldSchema, sign_extended};
 
 use crate::api;
 use crate::malformed::ColumnFault;
 use crate::packed::{Number, Numbers, PackedNumbers, at, gather};
-use crate::schema::{Field, FieldKind, Width};
 use crate::value::{Address, List, Value};
 
 /// The checked bytes of a column.
@@ -37,15 +37,22 @@ enum Cells {
 
 impl Column {
     /// Checks a column against its field and the number of events.
-    pub(crate) fn new(field: &Field, rows: usize, column: api::Column) -> Result<Self, ColumnFault> {
+    pub(crate) fn new(field: &FieldSchema, rows: usize, column: api::Column) -> Result<Self, ColumnFault> {
         let values = rows.checked_mul(field.values_per_row()).ok_or(ColumnFault::TooMany)?;
         if !column.faults.is_empty() && column.faults.len() != values.div_ceil(8) {
             return Err(ColumnFault::FaultsLength(column.faults.len()));
         }
-        let cells = if let Some(width) = field.kind.width() {
-            let wanted = values.checked_mul(width.bytes()).ok_or(ColumnFault::TooMany)?;
+        let cells = if field.kind.is_text() {
+            if !column.values.is_empty() {
+                return Err(ColumnFault::ValuesLength(column.values.len()));
+            }
+            check_offsets(values, &column.offsets, column.data.len())?;
+            Cells::Strings { offsets: column.offsets, data: column.data }
+        } else {
+            let width = field.kind.value_bytes();
+            let wanted = values.checked_mul(width).ok_or(ColumnFault::TooMany)?;
             let each = field.values_per_row();
-            let is_same = rows > 1 && Some(column.values.len()) == each.checked_mul(width.bytes());
+            let is_same = rows > 1 && Some(column.values.len()) == each.checked_mul(width);
             if column.values.len() != wanted && !is_same {
                 return Err(ColumnFault::ValuesLength(column.values.len()));
             }
@@ -57,25 +64,18 @@ impl Column {
             } else {
                 Cells::Numbers(column.values)
             }
-        } else {
-            if !column.values.is_empty() {
-                return Err(ColumnFault::ValuesLength(column.values.len()));
-            }
-            check_offsets(values, &column.offsets, column.data.len())?;
-            Cells::Strings { offsets: column.offsets, data: column.data }
         };
         Ok(Self { cells, faults: column.faults })
     }
 
     /// The values of these rows.
-    pub(crate) fn take(&self, field: &Field, rows: &[usize]) -> Self {
+    pub(crate) fn take(&self, field: &FieldSchema, rows: &[usize]) -> Self {
         let each = field.values_per_row();
         let values =
             || rows.iter().flat_map(|row| (0..each).map(move |value| row.saturating_mul(each) + value));
         let cells = match &self.cells {
             Cells::Numbers(bytes) => {
-                let width = field.kind.width().map_or(0, Width::bytes);
-                Cells::Numbers(gather(bytes, width.saturating_mul(each), rows))
+                Cells::Numbers(gather(bytes, field.kind.value_bytes().saturating_mul(each), rows))
             }
             // Copied: a row that is kept does not keep the message that it came in.
             Cells::Same { row, values } => Cells::Same { row: Bytes::copy_from_slice(row), values: *values },
@@ -116,19 +116,19 @@ impl Column {
         !self.faults.is_empty() && self.faults.get(index / 8).is_some_and(|byte| byte >> (index % 8) & 1 == 1)
     }
 
-    /// The bits of value `index`, zero-extended. 0 for a string and after the end.
+    /// The bits of value `index`, of `width` bytes, zero-extended. 0 for a string and after the end.
     #[inline]
-    fn bits(&self, width: Width, index: usize) -> u64 {
+    fn bits(&self, width: usize, index: usize) -> u64 {
         let (bytes, index) = match &self.cells {
             Cells::Numbers(bytes) => (bytes, index),
             Cells::Same { row, values } => (row, index.checked_rem(*values).unwrap_or(0)),
             Cells::Strings { .. } => return 0,
         };
         match width {
-            Width::W1 => u64::from(at::<u8>(bytes, index)),
-            Width::W2 => u64::from(at::<u16>(bytes, index)),
-            Width::W4 => u64::from(at::<u32>(bytes, index)),
-            Width::W8 => at(bytes, index),
+            1 => u64::from(at::<u8>(bytes, index)),
+            2 => u64::from(at::<u16>(bytes, index)),
+            4 => u64::from(at::<u32>(bytes, index)),
+            _ => at(bytes, index),
         }
     }
 
@@ -140,18 +140,20 @@ impl Column {
     }
 
     #[inline]
-    fn value<'a>(&'a self, kind: FieldKind, index: usize, symbols: &'a [api::Symbol]) -> Value<'a> {
+    fn value<'a>(&'a self, field: &FieldSchema, index: usize, symbols: &'a [api::Symbol]) -> Value<'a> {
         if self.is_fault(index) {
             return Value::Fault;
         }
-        match kind {
-            FieldKind::Unsigned(width, base) => Value::Unsigned { value: self.bits(width, index), base },
-            FieldKind::Signed(width, base) => {
-                Value::Signed { value: sign_extend(self.bits(width, index), width), base }
+        let bits = |width: u8| self.bits(width.into(), index);
+        let base = field.base.unwrap_or(Base::Decimal);
+        match field.kind {
+            FieldKind::Unsigned { bytes } => Value::Unsigned { value: bits(bytes), base },
+            FieldKind::Signed { bytes } => {
+                Value::Signed { value: sign_extended(bits(bytes), bytes.into()), base }
             }
-            FieldKind::Char => Value::Char(self.bits(Width::W1, index).to_le_bytes()[0]),
-            FieldKind::Symbol => Value::Symbol(Address::find(self.bits(Width::W8, index), symbols)),
-            FieldKind::String => Value::Bytes(self.string(index)),
+            FieldKind::Char => Value::Char(bits(1).to_le_bytes()[0]),
+            FieldKind::Symbol => Value::Symbol(Address::find(bits(8), symbols)),
+            FieldKind::String | FieldKind::SymbolName => Value::Bytes(self.string(index)),
         }
     }
 }
@@ -168,29 +170,24 @@ fn check_offsets(values: usize, offsets: &[u8], data_bytes: usize) -> Result<(),
     Ok(())
 }
 
-fn sign_extend(bits: u64, width: Width) -> i64 {
-    let unused = 64 - 8 * width.bytes();
-    ((bits << unused) as i64) >> unused
-}
-
 /// The values of one field in all events of a group, without a copy.
 ///
 /// Values have one index over all events: event I of an array field of length L has the values `I *
 /// L .. (I + 1) * L`. An index after the end gives 0, an empty text, or a value of that kind.
 #[derive(Clone, Copy, Debug)]
 pub struct ColumnView<'a> {
-    field: &'a Field,
+    field: &'a FieldSchema,
     column: &'a Column,
     rows: usize,
 }
 
 impl<'a> ColumnView<'a> {
-    pub(crate) fn new(field: &'a Field, column: &'a Column, rows: usize) -> Self {
+    pub(crate) fn new(field: &'a FieldSchema, column: &'a Column, rows: usize) -> Self {
         Self { field, column, rows }
     }
 
     /// The field of the values.
-    pub fn field(&self) -> &'a Field {
+    pub fn field(&self) -> &'a FieldSchema {
         self.field
     }
 
@@ -215,7 +212,7 @@ impl<'a> ColumnView<'a> {
     /// ```
     #[inline]
     pub fn numbers<T: Number>(&self) -> Option<PackedNumbers<'a, T>> {
-        if self.field.kind.width()?.bytes() != T::WIDTH {
+        if self.field.kind.value_bytes() != T::WIDTH {
             return None;
         }
         match &self.column.cells {
@@ -240,14 +237,14 @@ impl<'a> ColumnView<'a> {
     /// faults.
     #[inline]
     pub fn unsigned(&self, index: usize) -> u64 {
-        self.field.kind.width().map_or(0, |width| self.column.bits(width, index))
+        self.column.bits(self.field.kind.value_bytes(), index)
     }
 
     /// A value as a signed integer: the bits of any scalar, sign-extended. 0 for strings and
     /// faults.
     #[inline]
     pub fn signed(&self, index: usize) -> i64 {
-        self.field.kind.width().map_or(0, |width| sign_extend(self.column.bits(width, index), width))
+        sign_extended(self.unsigned(index), self.field.kind.value_bytes())
     }
 
     /// A value as bytes. Empty for scalars and faults.
@@ -265,15 +262,15 @@ impl<'a> ColumnView<'a> {
     /// As [`Self::value`], with the names of symbols.
     #[inline]
     pub(crate) fn named(&self, index: usize, symbols: &'a [api::Symbol]) -> Value<'a> {
-        self.column.value(self.field.kind, index, symbols)
+        self.column.value(self.field, index, symbols)
     }
 
     /// The field of one event: one value, or the list of an array.
     #[inline]
     pub(crate) fn row(&self, row: usize, symbols: &'a [api::Symbol]) -> Value<'a> {
-        match self.field.array_length {
-            0 => self.named(row, symbols),
-            length => {
+        match self.field.array_len {
+            None => self.named(row, symbols),
+            Some(length) => {
                 let length = length as usize;
                 Value::List(List::new(*self, row * length..(row + 1) * length, symbols))
             }

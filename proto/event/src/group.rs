@@ -13,6 +13,7 @@ use crate::column::{Column, ColumnView};
 use crate::context::Context;
 use crate::packed::{Number, Numbers, Packed, PackedNumbers, at, gather};
 use crate::schema::Schema;
+use crate::select::Projected;
 
 /// Events of one probe on one CPU, in the order of time.
 #[derive(Clone, Debug)]
@@ -85,27 +86,23 @@ impl Group {
         }
     }
 
-    /// All rows with these columns, of this schema, and with thread ids, contexts and locations if
-    /// the caller keeps them.
-    pub(crate) fn with(
-        &self,
-        schema: Arc<Schema>,
-        kept: &[usize],
-        (tid, context, location): (bool, bool, bool),
-    ) -> Self {
+    /// All rows with fewer columns.
+    pub(crate) fn project(&self, projected: &Projected) -> Self {
         fn only<T: Clone>(stays: bool, packed: &Packed<T>) -> Packed<T> {
             if stays { packed.clone() } else { Packed::Absent }
         }
+        let kept = &projected.fields;
+        let fields = kept.iter().filter_map(|index| self.schema.fields().get(*index)).cloned().collect();
         Self {
-            schema,
+            schema: Arc::new(self.schema.with_fields(fields)),
             rows: self.rows,
             base_ns: self.base_ns,
             offsets_ns: self.offsets_ns.clone(),
-            tids: only(tid, &self.tids),
-            flags: only(context, &self.flags),
-            preempt_counts: only(context, &self.preempt_counts),
-            ips: only(location, &self.ips),
-            return_ips: only(location, &self.return_ips),
+            tids: only(projected.tid, &self.tids),
+            flags: only(projected.context, &self.flags),
+            preempt_counts: only(projected.context, &self.preempt_counts),
+            ips: only(projected.location, &self.ips),
+            return_ips: only(projected.location, &self.return_ips),
             columns: kept.iter().filter_map(|index| self.columns.get(*index)).cloned().collect(),
         }
     }

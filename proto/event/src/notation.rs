@@ -8,7 +8,7 @@ use crate::api;
 
 /// How people write the numbers of a field. A notation that this version does not know, or whose table of names is too
 /// long, shows them as they are.
-pub fn notation(field: &api::EventField) -> Notation {
+pub(crate) fn notation(field: &api::EventField) -> Notation {
     use api::FieldNotation as N;
     match field.notation() {
         N::Unspecified => Notation::Number,

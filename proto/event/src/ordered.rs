@@ -55,7 +55,6 @@ pub struct TimeOrdered {
     bound: Bound,
     last_ns: u64,
     late_events: u64,
-    hurried_events: u64,
 }
 
 #[derive(Debug)]
@@ -92,7 +91,6 @@ impl TimeOrdered {
             bound: Bound::Before(0),
             last_ns: 0,
             late_events: 0,
-            hurried_events: 0,
         }
     }
 
@@ -155,11 +153,8 @@ impl TimeOrdered {
             return None;
         };
         let (timestamp_ns, number, slot, group, row) = head;
-        if !self.may_go(timestamp_ns) {
-            if !self.is_over_limit() {
-                return None;
-            }
-            self.hurried_events += 1;
+        if !self.may_go(timestamp_ns) && !self.is_over_limit() {
+            return None;
         }
         if timestamp_ns < self.last_ns {
             self.late_events += 1;
@@ -230,12 +225,6 @@ impl TimeOrdered {
         self.late_events
     }
 
-    /// Events so far that were returned before a watermark allowed it, since more than the limit
-    /// were waiting.
-    pub fn hurried_events(&self) -> u64 {
-        self.hurried_events
-    }
-
     fn release_spent(&mut self) {
         if let Some(slot) = self.spent.take() {
             if let Some(place) = self.slots.get_mut(slot) {
@@ -273,10 +262,17 @@ mod tests {
         Batch::from_parts(vec![schema], batch).unwrap()
     }
 
-    fn drain(ordered: &mut TimeOrdered, into: &mut Vec<(u64, i32)>) {
+    /// Takes all that may be returned, and counts those of them that go before a watermark allows it.
+    fn drain(ordered: &mut TimeOrdered, into: &mut Vec<(u64, i32)>) -> u64 {
+        let mut hurried = 0;
         loop {
             let announced = ordered.next_ns();
-            let Some(row) = ordered.next_row() else { break assert_eq!(announced, None) };
+            let is_hurried = ordered.is_next_hurried();
+            let Some(row) = ordered.next_row() else {
+                assert_eq!(announced, None);
+                return hurried;
+            };
+            hurried += u64::from(is_hurried);
             assert_eq!(announced, Some(row.timestamp_ns()));
             into.push((row.timestamp_ns(), row.tid().unwrap()));
         }
@@ -314,25 +310,25 @@ mod tests {
         let mut seen = Vec::new();
         ordered
             .push(batch(0, &[(0..25_i32).map(|event| (u64::from(event.unsigned_abs()), event)).collect()]));
-        drain(&mut ordered, &mut seen);
-        assert_eq!((seen.len(), ordered.held_events(), ordered.hurried_events()), (15, 10, 15));
+        let hurried = drain(&mut ordered, &mut seen);
+        assert_eq!((seen.len(), ordered.held_events(), hurried), (15, 10, 15));
         ordered.push(batch(1, &[vec![(3, 99)]]));
-        drain(&mut ordered, &mut seen);
-        assert_eq!((seen.last(), ordered.late_events(), ordered.hurried_events()), (Some(&(3, 99)), 1, 16));
+        let hurried = hurried + drain(&mut ordered, &mut seen);
+        assert_eq!((seen.last(), ordered.late_events(), hurried), (Some(&(3, 99)), 1, 16));
     }
 
     #[test]
     fn the_bytes_of_what_waits_are_bounded_too() {
         let one = batch(0, &[vec![(1, 1)]]).bytes();
         let mut ordered = TimeOrdered::new(1000).with_limit_bytes(3 * one);
-        let mut seen = Vec::new();
+        let (mut seen, mut hurried) = (Vec::new(), 0);
         for time in 0..10 {
             ordered.push(batch(0, &[vec![(time, 0)]]));
             assert_eq!(ordered.is_next_hurried(), time >= 3);
-            drain(&mut ordered, &mut seen);
+            hurried += drain(&mut ordered, &mut seen);
             assert!(ordered.held_bytes() <= 3 * one);
         }
-        assert_eq!((seen.len(), ordered.hurried_events(), ordered.held_events()), (7, 7, 3));
+        assert_eq!((seen.len(), hurried, ordered.held_events()), (7, 7, 3));
         ordered.finish();
         assert!(!ordered.is_next_hurried());
         drain(&mut ordered, &mut seen);
@@ -361,7 +357,7 @@ mod tests {
                 }).collect()).collect()
             }).collect();
             let mut ordered = TimeOrdered::new(usize::MAX);
-            let mut seen = Vec::new();
+            let (mut seen, mut hurried) = (Vec::new(), 0);
             for (cpu, watermark, back) in choices {
                 let cpu = cpu % waiting.len();
                 if let Some(events) = waiting[cpu].pop_front() {
@@ -374,7 +370,7 @@ mod tests {
                 if watermark {
                     ordered.advance(sound.saturating_sub(back));
                 }
-                drain(&mut ordered, &mut seen);
+                hurried += drain(&mut ordered, &mut seen);
             }
             for (cpu, batches) in waiting.into_iter().enumerate() {
                 for events in batches {
@@ -382,9 +378,9 @@ mod tests {
                 }
             }
             ordered.finish();
-            drain(&mut ordered, &mut seen);
+            hurried += drain(&mut ordered, &mut seen);
             prop_assert!(seen.is_sorted_by_key(|event| event.0), "{:?}", seen);
-            prop_assert_eq!((ordered.late_events(), ordered.hurried_events(), ordered.held_events()), (0, 0, 0));
+            prop_assert_eq!((ordered.late_events(), hurried, ordered.held_events()), (0, 0, 0));
             let mut numbers: Vec<i32> = seen.iter().map(|event| event.1).collect();
             numbers.sort_unstable();
             prop_assert_eq!(numbers, (1..=number).collect::<Vec<_>>());

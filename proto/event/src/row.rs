@@ -8,11 +8,13 @@ use std::collections::BinaryHeap;
 use std::collections::binary_heap::PeekMut;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
+use kprobed_filter::FieldSchema;
+
 use crate::batch::Batch;
 use crate::context::Context;
 use crate::group::Group;
 use crate::owned::OwnedRow;
-use crate::schema::{Field, Schema};
+use crate::schema::Schema;
 use crate::value::{Address, Value};
 
 /// The next row of a group: time stamp, group, row.
@@ -232,7 +234,7 @@ impl<'a> Iterator for Fields<'a> {
     fn next(&mut self) -> Option<Self::Item> {
         let column = self.row.group.column(self.next)?;
         self.next += 1;
-        let field: &'a Field = column.field();
+        let field: &'a FieldSchema = column.field();
         Some((&field.name, column.row(self.row.index, self.row.batch.symbols())))
     }
 }

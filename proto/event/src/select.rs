@@ -3,17 +3,34 @@
 //! A daemon selects for a subscriber; this is the same for a program that has all events. Owns
 //! which events and fields are left out. Never changes the values of those that stay.
 
-use std::sync::Arc;
+use kprobed_filter::FieldSchema;
 
 use crate::batch::Batch;
 use crate::group::Group;
 use crate::row::Row;
-use crate::schema::Schema;
 
-/// Names of fields, of probes or common to all events (`tid`, `comm`, `context`, `location`).
+/// Columns that all events have, and that a subscriber can leave out.
+pub const COMMON_FIELDS: [&str; 4] = ["tid", "comm", "context", "location"];
+
+/// Names of fields, of probes or common to all events. None: all fields.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Projection {
     names: Vec<String>,
+}
+
+/// A projection of one schema.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Projected {
+    /// Indices of the schema's fields, in the order of the schema.
+    pub fields: Vec<usize>,
+    /// With thread ids.
+    pub tid: bool,
+    /// With names of tasks.
+    pub comm: bool,
+    /// With flags and preempt counts.
+    pub context: bool,
+    /// With addresses of the probe and of what it returns to.
+    pub location: bool,
 }
 
 impl Projection {
@@ -27,8 +44,28 @@ impl Projection {
         self.names.is_empty()
     }
 
-    pub(crate) fn has(&self, name: &str) -> bool {
-        self.names.iter().any(|wanted| wanted == name)
+    /// The first name that is neither a field of one of these schemas nor common to all events.
+    /// None if there is no schema: the probe may be created later.
+    pub fn unknown(&self, schemas: &[&kprobed_filter::Schema]) -> Option<&str> {
+        schemas.first()?;
+        let fields = || schemas.iter().flat_map(|schema| &schema.fields);
+        let known = |name: &str| COMMON_FIELDS.contains(&name) || fields().any(|field| field.name == name);
+        self.names.iter().map(String::as_str).find(|name| !known(name))
+    }
+
+    /// The fields of a schema that it keeps. A name that is both a field of the probe and common to
+    /// all events selects both.
+    pub fn of(&self, fields: &[FieldSchema]) -> Projected {
+        let has = |name: &str| self.is_everything() || self.names.iter().any(|wanted| wanted == name);
+        let comm = has("comm");
+        Projected {
+            fields: (0..).zip(fields).filter(|(_, field)| has(&field.name)).map(|(index, _)| index).collect(),
+            // The name of a task is found by its thread id.
+            tid: has("tid") || comm,
+            comm,
+            context: has("context"),
+            location: has("location"),
+        }
     }
 }
 
@@ -58,29 +95,8 @@ impl Batch {
         if projection.is_everything() {
             return self.clone();
         }
-        let batch = self.with_groups(self.groups().iter().map(|group| group.project(projection)).collect());
-        if projection.has("comm") { batch } else { batch.without_tasks() }
-    }
-}
-
-impl Schema {
-    /// The schema with fewer fields, and their indices in this one.
-    pub(crate) fn project(&self, projection: &Projection) -> (Arc<Self>, Vec<usize>) {
-        let kept: Vec<usize> = (0..)
-            .zip(self.fields())
-            .filter(|(_, field)| projection.has(&field.name))
-            .map(|(index, _)| index)
-            .collect();
-        let fields = kept.iter().filter_map(|index| self.fields().get(*index)).cloned().collect();
-        (Arc::new(self.with_fields(fields)), kept)
-    }
-}
-
-impl Group {
-    fn project(&self, projection: &Projection) -> Self {
-        let (schema, kept) = self.schema().project(projection);
-        // The name of a task is found by its thread id.
-        let tid = projection.has("tid") || projection.has("comm");
-        self.with(schema, &kept, (tid, projection.has("context"), projection.has("location")))
+        let project = |group: &Group| group.project(&projection.of(group.schema().fields()));
+        let batch = self.with_groups(self.groups().iter().map(project).collect());
+        if projection.names.iter().any(|name| name == "comm") { batch } else { batch.without_tasks() }
     }
 }

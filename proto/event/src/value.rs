@@ -6,10 +6,11 @@
 use std::fmt::{self, Write as _};
 use std::ops::Range;
 
+use kprobed_filter::Base;
+
 use crate::api;
 use crate::column::ColumnView;
 use crate::escape::Escaped;
-use crate::schema::Base;
 
 /// One value of an event.
 #[derive(Clone, Copy, Debug)]

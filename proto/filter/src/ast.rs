@@ -114,35 +114,26 @@ impl Expression {
 
     /// All of these: at least one.
     pub(super) fn all(parts: Vec<Self>) -> Self {
-        Self::list(parts, Self::And, |part| match part {
-            Self::And(inner) => Ok(inner),
-            other => Err(other),
-        })
+        Self::list(parts, true)
     }
 
     /// One of these: at least one.
     pub(super) fn any(parts: Vec<Self>) -> Self {
-        Self::list(parts, Self::Or, |part| match part {
-            Self::Or(inner) => Ok(inner),
-            other => Err(other),
-        })
+        Self::list(parts, false)
     }
 
-    fn list(
-        parts: Vec<Self>,
-        build: impl Fn(Vec<Self>) -> Self,
-        open: impl Fn(Self) -> Result<Vec<Self>, Self>,
-    ) -> Self {
+    fn list(parts: Vec<Self>, conjunction: bool) -> Self {
         let mut flat = Vec::with_capacity(parts.len());
         for part in parts {
-            match open(part) {
-                Ok(inner) => flat.extend(inner),
-                Err(single) => flat.push(single),
+            match (part, conjunction) {
+                (Self::And(inner), true) | (Self::Or(inner), false) => flat.extend(inner),
+                (single, _) => flat.push(single),
             }
         }
         match flat.len() {
             1 => flat.remove(0),
-            _ => build(flat),
+            _ if conjunction => Self::And(flat),
+            _ => Self::Or(flat),
         }
     }
 

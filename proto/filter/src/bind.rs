@@ -10,7 +10,7 @@ use super::fields::{Fields, Kind, Source};
 use super::interfaces::Functions;
 use super::notation::{Notation, swapped};
 use super::pattern::Pattern;
-use super::test::{Compare, Load, Test, mask};
+use super::test::{Load, Test, mask};
 use crate::names::nearest_name;
 
 /// What a filter is bound to besides the schema.
@@ -217,12 +217,14 @@ impl Binder<'_> {
 
     /// The comparison with the number that is shown as this text.
     fn shown_number(&self, term: &Term, source: Source, kind: Kind, text: &str) -> Option<Test> {
-        let compare = Compare::of(term.operator)
-            .filter(|compare| matches!(compare, Compare::Equal | Compare::NotEqual))?;
-        let Kind::Number { bytes, signed } = kind else { return None };
+        let (Kind::Number { bytes, signed }, operator @ (Operator::Equal | Operator::NotEqual)) =
+            (kind, term.operator)
+        else {
+            return None;
+        };
         let load = self.load_of(source, bytes, signed);
         let operand = load.cut(self.notation(source).number(text, bytes as usize)?);
-        Some(Test::Number { load, compare, operand })
+        Some(Test::Number { load, operator, operand })
     }
 
     /// How to write the field of the probe, if the term is about another one of that name.
@@ -258,10 +260,11 @@ impl Binder<'_> {
 
     fn number(&self, term: &Term, source: Source, kind: Kind, value: Number) -> Result<Test, FilterError> {
         let load = self.load(term, source, kind)?;
-        let Some(compare) = Compare::of(term.operator) else {
+        let operator = term.operator;
+        if operator == Operator::Glob {
             let hint = "patterns are for texts: `FIELD ~ \"a*\"`";
             return Err(illegal_operator(term, "a number", hint));
-        };
+        }
         if term.suffix == Some(Suffix::UserString) {
             self.mind(FilterError::new(
                 FilterCode::ExpectDigit,
@@ -270,13 +273,13 @@ impl Binder<'_> {
                 "leave `.ustring` out",
             ))?;
         }
-        if kind == Kind::Cpu && compare == Compare::Bits {
+        if kind == Kind::Cpu && operator == Operator::Bits {
             // kernel/trace/trace_events_filter.c:filter_pred_cpu knows no such comparison.
             self.mind(illegal_operator(term, "the CPU", "write CPU & CPUS{1,3}"))?;
         }
         let notation = self.notation(source);
-        let value = notation.without_sign(value, load, compare);
-        let (operand, fits) = fitting(load, compare, value);
+        let value = notation.without_sign(value, load, operator);
+        let (operand, fits) = fitting(load, operator, value);
         if !fits {
             let error = |message: String, hint: &str| {
                 FilterError::new(FilterCode::IllegalIntval, term.operand_span, message, hint)
@@ -296,12 +299,12 @@ impl Binder<'_> {
                     .mind(error(message, "the kernel would truncate it: compare with a number that fits"))?,
             }
         }
-        Ok(match (notation.is_in_network_order(), compare.is_of_order()) {
-            (false, _) => Test::Number { load, compare, operand },
-            (true, true) => Test::Number { load: Load { swapped: true, ..load }, compare, operand },
+        Ok(match (notation.is_in_network_order(), operator.is_of_order()) {
+            (false, _) => Test::Number { load, operator, operand },
+            (true, true) => Test::Number { load: Load { swapped: true, ..load }, operator, operand },
             (true, false) => {
                 let operand = load.cut(swapped(operand, load.bytes as usize));
-                Test::Number { load, compare, operand }
+                Test::Number { load, operator, operand }
             }
         })
     }
@@ -339,8 +342,8 @@ impl Binder<'_> {
                 "compare with a CPU that fits",
             ))?;
         }
-        let compare = if term.operator == Operator::NotEqual { Compare::NotEqual } else { Compare::Equal };
-        Ok(Test::Number { load, compare, operand: load.cut(cpu.into()) })
+        let operator = if term.operator == Operator::NotEqual { Operator::NotEqual } else { Operator::Equal };
+        Ok(Test::Number { load, operator, operand: load.cut(cpu.into()) })
     }
 
     fn function(&self, term: &Term, source: Source, kind: Kind) -> Result<(Test, bool), FilterError> {
@@ -402,13 +405,13 @@ impl Binder<'_> {
 
 /// The operand as the field would hold it, and whether that is what was meant: a number that the
 /// field can hold, or its bits where no order is requested.
-fn fitting(load: Load, compare: Compare, value: Number) -> (u64, bool) {
+fn fitting(load: Load, operator: Operator, value: Number) -> (u64, bool) {
     let number = match value {
         Number::Unsigned(number) => number,
         Number::Negative(number) => number.cast_unsigned(),
     };
     let operand = load.cut(number);
-    let ordered = compare.is_of_order();
+    let ordered = operator.is_of_order();
     let fits = match value {
         Number::Negative(_) => load.signed && operand == number,
         // The kernel reads a number for a signed field as one with a sign.

@@ -8,7 +8,7 @@ use super::error::{FilterCode, FilterError};
 use super::fields::{Fields, Kind, Source};
 use super::notation::{Notation, swapped};
 use super::open_flags::OPEN_FLAGS;
-use super::test::{Compare, Load, mask};
+use super::test::{Load, mask};
 use super::{Filter, Schema};
 
 impl Filter {
@@ -61,25 +61,24 @@ fn of_term(term: &Term, schema: &Schema) -> Result<Expression, FilterError> {
     if field.notation == Notation::Computed {
         return Err(refused("the daemon makes it of others"));
     }
-    let (Kind::Number { bytes, signed }, Some(compare), None) =
-        (kind, Compare::of(term.operator), term.suffix)
-    else {
+    let (Kind::Number { bytes, signed }, None) = (kind, term.suffix) else { return unchanged() };
+    if term.operator == Operator::Glob {
         return unchanged();
-    };
+    }
     let load = Load { source, bytes, signed, swapped: false, is_lower_half: field.is_lower_half };
     let with = |operator, bits: u64| {
         let operand =
             if signed && !field.is_lower_half { signed_number(load.cut(bits)) } else { number(bits) };
         Expression::Term(Box::new(Term { operator, operand, ..term.clone() }))
     };
-    let is_equality = matches!(compare, Compare::Equal | Compare::NotEqual);
+    let is_equality = matches!(term.operator, Operator::Equal | Operator::NotEqual);
     let bits = match &term.operand {
         Operand::Text(text) if is_equality => match field.notation.number(text, bytes as usize) {
             Some(bits) if field.is_lower_half => bits,
             Some(bits) => return Ok(with(term.operator, bits)),
             None => return unchanged(),
         },
-        Operand::Number { value, .. } => match field.notation.without_sign(*value, load, compare) {
+        Operand::Number { value, .. } => match field.notation.without_sign(*value, load, term.operator) {
             Number::Unsigned(bits) => bits,
             Number::Negative(bits) if signed || !is_equality => bits.cast_unsigned(),
             Number::Negative(_) => return unchanged(),
@@ -88,7 +87,7 @@ fn of_term(term: &Term, schema: &Schema) -> Result<Expression, FilterError> {
     };
     match (&field.notation, field.is_lower_half) {
         (notation, _) if notation.is_in_network_order() => {
-            if compare.is_of_order() {
+            if term.operator.is_of_order() {
                 return Err(refused("it is recorded in network order"));
             }
             if bits > mask(bytes * 8) {
@@ -96,14 +95,14 @@ fn of_term(term: &Term, schema: &Schema) -> Result<Expression, FilterError> {
             }
             Ok(with(term.operator, swapped(bits, bytes as usize)))
         }
-        (_, true) if compare.is_of_order() => {
+        (_, true) if term.operator.is_of_order() => {
             Err(refused("it records all 64 bits that the system call was given"))
         }
         (_, true) => {
             // The caller of a system call leaves anything in the upper bits: mostly zeros or the sign.
             let lower = bits & mask(32);
             let whole = load.cut(bits);
-            if compare == Compare::Bits || lower == whole {
+            if term.operator == Operator::Bits || lower == whole {
                 return Ok(with(term.operator, lower));
             }
             let each = vec![with(term.operator, lower), with(term.operator, whole)];
@@ -135,7 +134,8 @@ fn named_number(operand: &Operand) -> Option<Operand> {
     }
 }
 
-fn number(bits: u64) -> Operand {
+/// A number as the kernel reads it.
+pub(super) fn number(bits: u64) -> Operand {
     let text = if bits < 1 << 16 { bits.to_string() } else { format!("{bits:#x}") };
     Operand::Number { text, value: Number::Unsigned(bits) }
 }

@@ -83,9 +83,9 @@ pub use addresses::{KERNEL_ADDRESSES, is_place};
 pub use bind::Binding;
 pub use error::{FilterCode, FilterError};
 pub use interfaces::{FilterEvent, Functions};
-pub use notation::{Names, Notation, Position, push_ipv6, swapped};
+pub use notation::{Names, Notation, Position, push_ipv6, sign_extended, swapped};
 pub use program::Program;
-pub use push_down::{KernelFilterFeatures, LeftOut, PushDown};
+pub use push_down::{KernelFilterFeatures, PushDown};
 pub use schema::{Base, FieldKind, FieldSchema, Schema};
 pub use span::{Excerpt, Span};
 

@@ -7,8 +7,8 @@ use std::io::Write as _;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 
-use super::ast::Number;
-use super::test::{Compare, Load, mask};
+use super::ast::{Number, Operator};
+use super::test::{Load, mask};
 use super::{errno, open_flags};
 
 /// How people write the numbers of a field.
@@ -109,9 +109,11 @@ impl Notation {
     pub fn push(&self, buffer: &mut Vec<u8>, bits: u64, bytes: usize) -> bool {
         let bits = bits & mask(bits_of(bytes));
         let name = match self {
-            Self::Errno => error_name(signed(bits, bytes)),
+            Self::Errno => error_name(sign_extended(bits, bytes)),
             // Unsigned numbers have all bits of an enumerator that is not negative.
-            Self::Names(names) => names.of(signed(bits, bytes)).or_else(|| names.of(bits.cast_signed())),
+            Self::Names(names) => {
+                names.of(sign_extended(bits, bytes)).or_else(|| names.of(bits.cast_signed()))
+            }
             Self::Bool if bits <= 1 => Some(if bits == 1 { "true" } else { "false" }),
             Self::Octal if bits == 0 => Some("0"),
             _ => None,
@@ -162,14 +164,14 @@ impl Notation {
             Self::OpenFlags => open_flags::number(text)?,
         };
         let cut = number & mask(bits_of(bytes));
-        (cut == number || signed(cut, bytes).cast_unsigned() == number).then_some(cut)
+        (cut == number || sign_extended(cut, bytes).cast_unsigned() == number).then_some(cut)
     }
 
     /// A number as the field has it: the negative number of an error in a field without sign, which shows it so.
-    pub(super) fn without_sign(&self, value: Number, load: Load, compare: Compare) -> Number {
+    pub(super) fn without_sign(&self, value: Number, load: Load, operator: Operator) -> Number {
         match value {
             Number::Negative(number @ -4095..0)
-                if *self == Self::Errno && !load.signed && !compare.is_of_order() =>
+                if *self == Self::Errno && !load.signed && !operator.is_of_order() =>
             {
                 Number::Unsigned(load.cut(number.cast_unsigned()))
             }
@@ -222,8 +224,9 @@ const fn bits_of(bytes: usize) -> u32 {
     }
 }
 
-/// The lower bytes with their sign.
-const fn signed(bits: u64, bytes: usize) -> i64 {
+/// The lower `bytes` bytes of a number with their sign.
+#[inline]
+pub const fn sign_extended(bits: u64, bytes: usize) -> i64 {
     let unused = 64 - bits_of(bytes);
     (bits << unused).cast_signed() >> unused
 }

@@ -1,4 +1,4 @@
-//! Schema of a probe's events, as filters need it.
+//! Schema of a probe's events: names, types and sizes of its fields.
 
 use crate::Notation;
 
@@ -77,6 +77,30 @@ impl Schema {
     }
 }
 
+impl FieldSchema {
+    /// How many values one event has.
+    #[inline]
+    pub fn values_per_row(&self) -> usize {
+        self.array_len.map_or(1, |length| length as usize)
+    }
+
+    /// Type for people, such as `u32`, `x64` or `string[4]`.
+    pub fn type_name(&self) -> String {
+        let name = match (self.kind, self.base) {
+            (FieldKind::Unsigned { bytes }, Some(Base::Hex)) => format!("x{}", 8 * u32::from(bytes)),
+            (FieldKind::Unsigned { bytes }, _) => format!("u{}", 8 * u32::from(bytes)),
+            (FieldKind::Signed { bytes }, _) => format!("s{}", 8 * u32::from(bytes)),
+            (FieldKind::Char, _) => "char".to_owned(),
+            (FieldKind::Symbol, _) => "symbol".to_owned(),
+            (FieldKind::String | FieldKind::SymbolName, _) => "string".to_owned(),
+        };
+        match self.array_len {
+            None => name,
+            Some(length) => format!("{name}[{length}]"),
+        }
+    }
+}
+
 impl FieldKind {
     /// Whether its values are texts in a column.
     pub const fn is_text(self) -> bool {
@@ -84,6 +108,7 @@ impl FieldKind {
     }
 
     /// Size of a value in a column in bytes; 0 for texts.
+    #[inline]
     pub const fn value_bytes(self) -> usize {
         match self {
             Self::Unsigned { bytes } | Self::Signed { bytes } => bytes as usize,

@@ -6,7 +6,7 @@ use super::ast::Operator;
 use super::cpus::CpuSet;
 use super::fields::Source;
 use super::interfaces::FilterEvent;
-use super::notation::swapped;
+use super::notation::{sign_extended, swapped};
 use super::pattern::Pattern;
 
 /// A comparison.
@@ -15,7 +15,7 @@ pub(super) enum Test {
     /// Of a number.
     Number {
         load: Load,
-        compare: Compare,
+        operator: Operator,
         /// Extended as the value is.
         operand: u64,
     },
@@ -40,39 +40,13 @@ pub(super) struct Load {
     pub(super) is_lower_half: bool,
 }
 
-/// How numbers are compared.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Compare {
-    Equal,
-    NotEqual,
-    Less,
-    LessOrEqual,
-    Greater,
-    GreaterOrEqual,
-    /// They have a bit in common.
-    Bits,
-}
-
-impl Compare {
+impl Operator {
     /// Whether it depends on which of two numbers is the larger one.
     pub(super) const fn is_of_order(self) -> bool {
-        !matches!(self, Self::Equal | Self::NotEqual | Self::Bits)
+        matches!(self, Self::Less | Self::LessOrEqual | Self::Greater | Self::GreaterOrEqual)
     }
 
-    /// The comparison of numbers for an operator, if there is one.
-    pub(super) const fn of(operator: Operator) -> Option<Self> {
-        Some(match operator {
-            Operator::Equal => Self::Equal,
-            Operator::NotEqual => Self::NotEqual,
-            Operator::Less => Self::Less,
-            Operator::LessOrEqual => Self::LessOrEqual,
-            Operator::Greater => Self::Greater,
-            Operator::GreaterOrEqual => Self::GreaterOrEqual,
-            Operator::Bits => Self::Bits,
-            Operator::Glob => return None,
-        })
-    }
-
+    /// Whether it holds for two numbers, which have no patterns.
     #[inline]
     fn holds(self, value: u64, operand: u64, signed: bool) -> bool {
         // With the top bit turned over, signed numbers are in the order of unsigned ones.
@@ -86,6 +60,7 @@ impl Compare {
             Self::Greater => ordered > bound,
             Self::GreaterOrEqual => ordered >= bound,
             Self::Bits => value & operand != 0,
+            Self::Glob => false,
         }
     }
 }
@@ -120,23 +95,22 @@ impl Load {
             let value = event.number(index, element as usize)?;
             whole = whole << bits | value & mask(bits);
         }
-        Some(if self.signed { sign_extended(whole, self.bytes) } else { whole })
+        Some(self.cut(whole))
     }
 
     /// A number as this would load it.
     pub(super) const fn cut(self, number: u64) -> u64 {
-        if self.signed { sign_extended(number, self.bytes) } else { number & mask(self.bytes * 8) }
+        if self.signed {
+            sign_extended(number, self.bytes as usize).cast_unsigned()
+        } else {
+            number & mask(self.bytes * 8)
+        }
     }
 }
 
 /// As many low bits.
 pub(super) const fn mask(bits: u32) -> u64 {
     if bits >= 64 { u64::MAX } else { (1 << bits) - 1 }
-}
-
-const fn sign_extended(number: u64, bytes: u32) -> u64 {
-    let unused = 64_u32.saturating_sub(bytes * 8);
-    ((number << unused).cast_signed() >> unused).cast_unsigned()
 }
 
 fn extended(number: i32) -> u64 {
@@ -148,8 +122,8 @@ impl Test {
     #[inline]
     pub(super) fn holds(&self, event: &impl FilterEvent) -> Option<bool> {
         match self {
-            Self::Number { load, compare, operand } => {
-                Some(compare.holds(load.value(event)?, *operand, load.signed))
+            Self::Number { load, operator, operand } => {
+                Some(operator.holds(load.value(event)?, *operand, load.signed))
             }
             Self::Within { load, start, end } => Some((*start..*end).contains(&load.value(event)?)),
             Self::Cpus { load, set } => {

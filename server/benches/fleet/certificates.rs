@@ -3,7 +3,7 @@
 use std::fs;
 use std::path::{Path, PathBuf};
 
-use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, IsCa, KeyPair};
+use crate::server::{authority, signed};
 
 /// The name in the daemons' certificate.
 pub(crate) const DOMAIN: &str = "kprobed.fleet.test";
@@ -24,20 +24,17 @@ pub(crate) struct Pair {
 
 impl Certificates {
     pub(crate) fn make(directory: &Path) -> anyhow::Result<Self> {
-        let mut params = CertificateParams::new(Vec::new())?;
-        params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
-        let issuer = CertifiedIssuer::self_signed(params, KeyPair::generate()?)?;
+        let issuer = authority();
         let authority = directory.join("ca.pem");
         fs::write(&authority, issuer.pem())?;
         let pair = |name: &str, domain: &str| -> anyhow::Result<Pair> {
-            let key = KeyPair::generate()?;
-            let signed = CertificateParams::new(vec![domain.to_owned()])?.signed_by(&key, &issuer)?;
+            let (certificate, key) = signed(&issuer, domain);
             let pair = Pair {
                 certificate: directory.join(format!("{name}.pem")),
                 key: directory.join(format!("{name}.key")),
             };
-            fs::write(&pair.certificate, signed.pem())?;
-            fs::write(&pair.key, key.serialize_pem())?;
+            fs::write(&pair.certificate, certificate)?;
+            fs::write(&pair.key, key)?;
             Ok(pair)
         };
         Ok(Self { daemon: pair("daemon", DOMAIN)?, client: pair("client", "client.fleet.test")?, authority })

@@ -7,7 +7,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 use anyhow::Context as _;
-use kprobed_client::api::Pace;
+use kprobed_client::api::{Delivery, Pace};
 use kprobed_client::event::{StreamItem, StreamRequest};
 use kprobed_client::{Client, ConnectOptions, Target};
 use nix::time::{ClockId, clock_gettime};
@@ -75,7 +75,8 @@ async fn count(
     mut stopped: oneshot::Receiver<()>,
 ) -> anyhow::Result<Counted> {
     let client = Client::connect(Target::Unix(socket), ConnectOptions::default()).await?;
-    let mut events = client.stream_events(StreamRequest::new().pace(pace)).await?;
+    let delivery = Delivery { pace: pace.into(), ..Delivery::default() };
+    let mut events = client.stream_events(StreamRequest::new().delivery(delivery)).await?;
     let mut ready = Some(ready);
     let mut counted = Counted::default();
     let before = accounts::own_cpu()?;

@@ -7,7 +7,6 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::audited::Allowed;
 use super::command::UpdateRequest;
 use super::controller::Controller;
 use super::create::refuse;
@@ -48,10 +47,9 @@ impl Controller {
         // It was accepted on this kernel: nothing holds it back any more.
         let job = if is_held { self.define_anew(wanted, grounds)? } else { Job::change(wanted, Vec::new()) };
         let rule = self.require_changed(caller, &probe, &job.probe)?;
-        let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = allowed.change(request.change(), &job.probe.record);
         let is_to_record = probe.is_to_record();
         let before = Before { probe, drifted: false, is_to_record };
-        Ok(Judged::Work(vec![Work::new(Some(before), job).asked(request.request, entry)]))
+        let work = Work::new(Some(before), job).asked(request.change(), (caller, rule), request.request);
+        Ok(Judged::Work(vec![work]))
     }
 }

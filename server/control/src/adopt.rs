@@ -4,19 +4,15 @@
 //! after a crash is that it is recorded. Never writes to another instance than the daemon's own: what other
 //! programs have switched on stays on.
 
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::adoptable::{Adoptable, has_guards, judge};
-use super::audited::Allowed;
+use super::command::Changed;
 use super::controller::Controller;
-use super::create::settled_state;
-use super::footprint::Footprint;
 use super::job::Job;
-use super::judge::Work;
+use super::judge::{Grounds, Judged, Work};
 use super::observed::{ObservedEvent, Switch};
-use super::plan::PlannedStep;
 use super::source::{event_source, of_stored};
 use super::step::{self, Aim, Seen, Step};
 use super::{Observed, Obstacle, Probe, Sight, own};
@@ -26,7 +22,7 @@ use crate::store::{ProbeSpec, Record, RequestKey};
 use kprobed_host::tracefs::{OwnEvent, Presence};
 use kprobed_lang::definition::Code;
 use kprobed_lang::model::{Labels, Metadata, MetadataChange, ProbeName, ProbeUid};
-use kprobed_verdict::checker::{CheckOutcome, DefinitionText, Taken};
+use kprobed_verdict::checker::{DefinitionText, Taken};
 
 /// Make a probe of an event that the kernel has.
 #[derive(Clone, Debug)]
@@ -57,18 +53,6 @@ pub struct Declared {
     pub metadata: MetadataChange,
 }
 
-/// An event that was adopted.
-#[derive(Clone, Debug)]
-pub struct Adopted {
-    /// The probe; with `validate_only`, as it would be.
-    pub probe: Arc<Probe>,
-    /// Names of the other tracing instances in which it is switched on; an empty name for the top
-    /// one.
-    pub enabled_in: Vec<String>,
-    /// What would be done, in order, if it was only checked.
-    pub plan: Vec<PlannedStep>,
-}
-
 /// An event that is about to be adopted.
 struct Adoption {
     probe: Probe,
@@ -76,46 +60,34 @@ struct Adoption {
 }
 
 impl Controller {
-    /// Adopts an event.
-    pub(super) async fn adopt(&mut self, caller: &Caller, request: AdoptRequest) -> Result<Adopted, Error> {
-        let name = request.name.clone();
-        self.require_named(caller, &name, &request.labels)?;
+    /// Whether an event can become a probe as requested.
+    pub(super) async fn judge_adoption(
+        &self,
+        caller: &Caller,
+        request: AdoptRequest,
+        grounds: &mut Grounds<'_>,
+    ) -> Result<Judged, Error> {
+        let name = &request.name;
+        self.require_named(caller, name, &request.labels)?;
         if let Some(key) = &request.request
             && let Some(uid) = self.parts.store.carried_out(key).await?
         {
-            let probe = self.repeated(caller, key, uid)?;
-            return Ok(Adopted { probe, enabled_in: self.others(&name), plan: Vec::new() });
+            return Ok(Judged::Done(Changed::Probe(self.repeated(caller, key, uid)?)));
         }
-        let judged = self.judge_adoption(caller, &request);
-        let mut adoption = if request.validate_only {
-            judged?
-        } else {
-            self.noted(caller, "adopt", &name.to_string(), judged)?
-        };
-        let rule = self.require(caller, &adoption.probe)?;
+        let Adoption { mut probe, seen } = self.adoption(caller, &request)?;
+        let rule = self.require(caller, &probe)?;
         // An adopted event has no lease. What a file declares is not limited.
-        self.require_lease(caller, &name, None)?;
-        self.require_room(caller, &name, &mut HashMap::new())?;
-        adoption.probe.record = adoption.probe.record.by(&caller.principal);
-        let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = allowed.change("adopt", &adoption.probe.record);
-        self.judge_filter(&adoption)?;
-        let enabled_in = self.others(&name);
-        let Adoption { probe, seen } = adoption;
+        self.require_lease(caller, name, None)?;
+        self.require_room(caller, name, &mut grounds.made_by)?;
+        probe.record = probe.record.by(&caller.principal);
+        self.judge_adopted_filter(&probe, &seen)?;
         let steps = steps(&probe, &seen);
-        let work = Work::new(None, Job::change(probe, steps)).asked(request.request, entry);
-        if request.validate_only {
-            let plan = self.plan(std::slice::from_ref(&work));
-            return Ok(Adopted { probe: Arc::new(work.job.probe), enabled_in, plan });
-        }
-        let outcome = self.change(vec![work]).await.pop().unwrap_or_else(|| Err(Error::stopping()));
-        let probe = outcome?.probe()?;
-        tracing::info!(probe = %name, uid = %probe.uid, others = ?enabled_in, "adopted");
-        Ok(Adopted { probe, enabled_in, plan: Vec::new() })
+        let work = Work::new(None, Job::change(probe, steps));
+        Ok(Judged::Work(vec![work.asked("adopt", (caller, rule), request.request)]))
     }
 
     /// Whether an event can be adopted as requested, except for its filter. Writes nothing.
-    fn judge_adoption(&self, caller: &Caller, request: &AdoptRequest) -> Result<Adoption, Error> {
+    fn adoption(&self, caller: &Caller, request: &AdoptRequest) -> Result<Adoption, Error> {
         let AdoptRequest { name, enabled, filter, labels, declared, .. } = request;
         let refused = |obstacle: Obstacle| {
             let message = format!("`{name}` cannot be adopted: {}", obstacle.message);
@@ -163,32 +135,26 @@ impl Controller {
         let gone = || own::missing(Presence::Absent, name);
         let id = self.tracefs().event_id(name)?.ok_or_else(gone)?;
         let own = OwnEvent::made(name, &listing, id);
-        let known = (outcome.meaning(), Footprint::of(&outcome));
-        let CheckOutcome { definition, text, report, .. } = outcome;
-        let spec = ProbeSpec { definition: text, labels: labels.clone(), metadata, ..ProbeSpec::default() };
+        let definition = Arc::clone(&outcome.text);
+        let spec = ProbeSpec { definition, labels: labels.clone(), metadata, ..ProbeSpec::default() };
         let record = Record::new(name.clone(), spec, own.listing.clone(), SystemTime::now());
         let record = Record { kernel_listing: own.listing.clone(), adopted: true, ..record };
-        let mut probe = Probe { own: Some(own), ..Probe::checked(record, &definition, &report, known) };
+        let mut probe = Probe { own: Some(own), ..Probe::checked(record, &outcome) };
         let Observed { switches, mut events, .. } = self.observer.observe(&[Arc::new(probe.clone())]);
-        let Some(ObservedEvent::There { switch, filter: in_force, unarmed, .. }) = events.remove(&probe.uid)
-        else {
-            return Err(gone());
-        };
-        let seen = Seen { switch, filter: in_force, unarmed };
+        let Some(ObservedEvent::There { seen, .. }) = events.remove(&probe.uid) else { return Err(gone()) };
         let enabled = enabled.unwrap_or(seen.switch != Switch::Off);
         if enabled {
-            switches.require_firing(definition.kind, report.arming)?;
+            switches.require_firing(outcome.definition.kind, outcome.report.arming)?;
         }
-        probe.state = settled_state(enabled);
         let wanted = &mut probe.record.spec;
         wanted.enabled = enabled;
         wanted.filter = filter.clone().unwrap_or_else(|| seen.filter.clone());
+        probe.state = probe.settled();
         Ok(Adoption { probe, seen })
     }
 
     /// Has the kernel judge the filter.
-    fn judge_filter(&self, adoption: &Adoption) -> Result<(), Error> {
-        let Adoption { probe, seen } = adoption;
+    fn judge_adopted_filter(&self, probe: &Probe, seen: &Seen) -> Result<(), Error> {
         let filter = &probe.spec.filter;
         if filter.is_empty() || filter.trim() == seen.filter.trim() {
             return Ok(());
@@ -210,7 +176,6 @@ impl Controller {
             of_stored(checker, &job.probe.spec.definition, &mut checker.recent_facts())?;
         let reader = (self.tracefs(), checker);
         let (id, source) = event_source(reader, &job.probe.record, (&definition, &notations))?;
-        source.origin.set_labels(job.probe.spec.labels.clone());
         if job.is_next(&Step::Disable) {
             job.take_step(|_probe, _step| Ok(self.parts.instance.set_enabled(&own.name, false)?));
             self.readers.drain();
@@ -232,14 +197,6 @@ impl Controller {
         }
         self.readers.drain();
         self.forget_live(&[uid]);
-    }
-
-    /// The other tracing instances in which an event is switched on.
-    fn others(&self, name: &ProbeName) -> Vec<String> {
-        let recorders = self.tracefs().recorders();
-        let ours = self.parts.instance.name();
-        let on = self.tracefs().recording(&recorders, (name.group(), name.event()));
-        on.map(|recorder| recorder.name().to_owned()).filter(|name| name != ours).collect()
     }
 }
 

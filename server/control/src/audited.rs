@@ -6,43 +6,38 @@ use kprobed_audit::{Action, Entry};
 use kprobed_rights::RuleName;
 
 use super::command::{Asked, Change};
-use super::controller::Controller;
 use crate::auth::Caller;
 use crate::error::Error;
 use crate::store::{OWN_NAME, ProbeSpec, Record, RequestKey};
 
-/// Who may make a change, by which rule, and the request that asks for it.
-pub(super) struct Allowed<'a> {
-    pub(super) caller: &'a Caller,
-    pub(super) rule: Option<RuleName>,
-    pub(super) request: Option<&'a RequestKey>,
+/// A change that this rule allows, and after which the probe is this; or the removal of this one.
+pub(super) fn of_probe(
+    change: &'static str,
+    (caller, rule): (&Caller, Option<RuleName>),
+    request: Option<&RequestKey>,
+    record: &Record,
+) -> Entry {
+    let ProbeSpec { definition, enabled, filter, stack, .. } = &record.spec;
+    let line = &record.kernel_definition;
+    // An event of the host has no line.
+    let line = if line.is_empty() { definition.to_string() } else { line.clone() };
+    Entry {
+        probe: record.name.to_string(),
+        definition: if *stack { format!("{line} # with call stacks") } else { line },
+        enabled: Some(*enabled),
+        filter: filter.clone(),
+        request: request.map(|request| request.id.clone()).unwrap_or_default(),
+        ..entry(change, (caller, rule))
+    }
 }
 
-impl Allowed<'_> {
-    /// A change after which the probe is this, or the removal of this one.
-    pub(super) fn change(&self, change: &'static str, record: &Record) -> Entry {
-        let ProbeSpec { definition, enabled, filter, stack, .. } = &record.spec;
-        let line = &record.kernel_definition;
-        // An event of the host has no line.
-        let line = if line.is_empty() { definition.to_string() } else { line.clone() };
-        Entry {
-            probe: record.name.to_string(),
-            definition: if *stack { format!("{line} # with call stacks") } else { line },
-            enabled: Some(*enabled),
-            filter: filter.clone(),
-            ..self.entry(change)
-        }
-    }
-
-    /// A change of something else.
-    pub(super) fn entry(&self, change: &'static str) -> Entry {
-        Entry {
-            change: change.to_owned(),
-            rule: self.rule.as_ref().map(ToString::to_string).unwrap_or_default(),
-            request: self.request.map(|request| request.id.clone()).unwrap_or_default(),
-            operation: self.caller.operation.to_string(),
-            ..by(Action::Changed, self.caller)
-        }
+/// A change of something else.
+pub(super) fn entry(change: &'static str, (caller, rule): (&Caller, Option<RuleName>)) -> Entry {
+    Entry {
+        change: change.to_owned(),
+        rule: rule.map(|rule| rule.to_string()).unwrap_or_default(),
+        operation: caller.operation.to_string(),
+        ..by(Action::Changed, caller)
     }
 }
 
@@ -60,44 +55,22 @@ pub(super) fn refused(asked: &Asked, error: &Error) -> Option<Entry> {
         return None;
     }
     let (change, request, probe, definition) = match &asked.change {
-        Change::Create(request) => ("create", &request.request, "", request.definition.as_str()),
+        Change::Create(request) => ("create", &request.request, String::new(), request.definition.as_str()),
         Change::Update(request) => {
             let definition = request.definition.as_ref().map_or("", |definition| definition.as_str());
-            (request.change(), &request.request, request.name.as_str(), definition)
+            (request.change(), &request.request, request.name.clone(), definition)
         }
-        Change::Remove(request) => ("delete", &request.request, request.name.as_str(), ""),
+        Change::Remove(request) => ("delete", &request.request, request.name.clone(), ""),
+        Change::Adopt(request) => ("adopt", &request.request, request.name.to_string(), ""),
     };
     Some(Entry {
         change: change.to_owned(),
         request: request.as_ref().map(|request| request.id.clone()).unwrap_or_default(),
-        probe: probe.to_owned(),
+        probe,
         definition: definition.to_owned(),
         reason: error.to_string(),
         ..by(Action::Refused, &asked.caller)
     })
-}
-
-impl Controller {
-    /// The outcome of judging a request, which the audit log has if it is a refusal. What the roles or their
-    /// limits refuse is in the log already.
-    pub(super) fn noted<T>(
-        &self,
-        caller: &Caller,
-        change: &str,
-        probe: &str,
-        judged: Result<T, Error>,
-    ) -> Result<T, Error> {
-        judged.inspect_err(|error| {
-            if !error.is_of_roles() {
-                self.parts.rights.audit().note(Entry {
-                    change: change.to_owned(),
-                    probe: probe.to_owned(),
-                    reason: error.to_string(),
-                    ..by(Action::Refused, caller)
-                });
-            }
-        })
-    }
 }
 
 /// That a change was not made because the daemon ended before.

@@ -79,10 +79,7 @@ impl Controller {
 
     /// Takes these out of the kernel, of those groups that have not failed.
     fn take_out(&mut self, works: &mut [Work], which: &[usize]) {
-        let failed = failed(works);
-        let is_meant =
-            |(index, work): &(usize, &mut Work)| which.contains(index) && !failed.contains_key(&work.group);
-        let mut going: Vec<_> = works.iter_mut().enumerate().filter(is_meant).map(|(_, work)| work).collect();
+        let mut going = not_failed(works, which);
         let probes: Vec<_> =
             going.iter().filter_map(|work| Some(Arc::clone(&work.before.as_ref()?.probe))).collect();
         if probes.is_empty() {
@@ -103,10 +100,7 @@ impl Controller {
 
     /// Makes and changes these, of those groups that have not failed.
     fn carry_out_jobs(&mut self, works: &mut [Work], which: &[usize]) {
-        let failed = failed(works);
-        let is_meant =
-            |(index, work): &(usize, &mut Work)| which.contains(index) && !failed.contains_key(&work.group);
-        let mut works: Vec<_> = works.iter_mut().enumerate().filter(is_meant).map(|(_, work)| work).collect();
+        let mut works = not_failed(works, which);
         let redefined = works.iter().filter(|work| work.before.is_some() && work.job.basis.is_some());
         let redefined: Vec<_> = redefined.map(|work| work.probe().uid).collect();
         if !redefined.is_empty() {
@@ -362,9 +356,10 @@ impl Controller {
                 live.source.origin.set_labels(probe.spec.labels.clone());
             }
         }
-        let Record { name, uid, spec, .. } = &probe.record;
+        let Record { name, uid, spec, adopted, .. } = &probe.record;
         let ProbeSpec { enabled, filter, labels, .. } = spec;
         match before {
+            None if *adopted => tracing::info!(probe = %name, %uid, state = ?probe.state, "adopted"),
             None => tracing::info!(probe = %name, %uid, state = ?probe.state, "created"),
             Some(before) if before.probe.revision != probe.revision => {
                 tracing::info!(probe = %name, enabled, filter, %labels, "updated");
@@ -433,6 +428,14 @@ fn failed(works: &[Work]) -> HashMap<usize, String> {
         }
     }
     failed
+}
+
+/// Those of these works whose groups have not failed.
+fn not_failed<'a>(works: &'a mut [Work], which: &[usize]) -> Vec<&'a mut Work> {
+    let failed = failed(works);
+    let is_meant =
+        |(index, work): &(usize, &mut Work)| which.contains(index) && !failed.contains_key(&work.group);
+    works.iter_mut().enumerate().filter(is_meant).map(|(_, work)| work).collect()
 }
 
 /// The outcome of a change that disarmed a probe, and that nothing but the memory of the daemon knows of.

@@ -1,16 +1,18 @@
 //! Commands of the control thread: the requests that it takes, and the handle that sends them.
 //!
-//! Owns their types, and when a caller has gone. Whose turn it is, is in [`super::turn`]. Never carries a command
-//! out: that is [`super::controller`].
+//! Owns their types. Whose turn it is, is in [`super::turn`]. Never carries a command out: that is
+//! [`super::controller`].
 
+use std::pin::Pin;
 use std::sync::Arc;
 
 use tokio::sync::{mpsc, oneshot};
 
 use super::Probe;
+use super::controller::{Controller, answer};
 use super::plan::PlannedStep;
 use super::turn::{Account, QueuedCommand};
-use super::{AdoptRequest, Adopted, CountedHits, Ledger, Reconciliation};
+use super::{AdoptRequest, CountedHits, Ledger, Reconciliation};
 use crate::auth::Caller;
 use crate::error::Error;
 use crate::places::Places;
@@ -41,8 +43,8 @@ pub struct CreateRequest {
     pub validate_only: bool,
 }
 
-/// Change a probe.
-#[derive(Clone, Debug)]
+/// Change a probe. The default changes nothing.
+#[derive(Clone, Debug, Default)]
 pub struct UpdateRequest {
     /// `GROUP/EVENT` or `EVENT`.
     pub name: String,
@@ -103,6 +105,8 @@ pub enum Change {
     Update(UpdateRequest),
     /// Remove one.
     Remove(RemoveRequest),
+    /// Make a probe of an event that the kernel has.
+    Adopt(AdoptRequest),
 }
 
 /// A change, and who asks for it.
@@ -157,21 +161,12 @@ impl Changed {
 }
 
 impl Change {
-    /// The request that its client may repeat.
-    pub(super) const fn request(&self) -> Option<&RequestKey> {
-        match self {
-            Self::Create(request) => request.request.as_ref(),
-            Self::Update(request) => request.request.as_ref(),
-            Self::Remove(request) => request.request.as_ref(),
-        }
-    }
-
     /// Whether it has a definition that is judged.
     pub const fn has_definition(&self) -> bool {
         match self {
             Self::Create(_) => true,
             Self::Update(request) => request.definition.is_some(),
-            Self::Remove(_) => false,
+            Self::Remove(_) | Self::Adopt(_) => false,
         }
     }
 
@@ -181,6 +176,7 @@ impl Change {
             Self::Create(request) => request.validate_only,
             Self::Update(request) => request.validate_only,
             Self::Remove(request) => request.validate_only,
+            Self::Adopt(request) => request.validate_only,
         }
     }
 }
@@ -196,98 +192,25 @@ pub struct Applied {
 
 pub(super) type Reply<T> = oneshot::Sender<Result<T, Error>>;
 
-#[derive(Debug)]
+/// What is done for a command, until it is answered.
+type Action = Box<dyn for<'a> FnOnce(&'a mut Controller) -> Pin<Box<dyn Future<Output = ()> + 'a>> + Send>;
+
 pub(super) enum Command {
+    /// Changes of probes: further ones can be carried out with them.
     Apply(Vec<Asked>, Unit, Reply<Applied>),
-    Aggregation(super::aggregation::AggregationCommand),
-    HitProfiles(Reply<Vec<HitProfile>>),
-    CountedHits(Reply<Vec<CountedHits>>),
-    Sample(Reply<()>),
-    Ledger(Reply<Ledger>),
-    Observe(Vec<ProbeUid>, Reply<Vec<Arc<Probe>>>),
-    /// Answer: the thread lives.
-    Beat(oneshot::Sender<()>),
-    Adopt(Caller, AdoptRequest, Reply<Adopted>),
-    Reconcile {
-        force: bool,
-        validate_only: bool,
-        reply: Reply<Reconciliation>,
-    },
+    /// Anything else.
+    Other(Action),
     /// Without a sender if no caller waits for the end.
     Stop(Option<oneshot::Sender<()>>),
 }
 
 impl Command {
-    /// Whether the caller has gone: its deadline has passed, it has cancelled the call, or its
-    /// connection has closed.
-    pub(super) fn is_abandoned(&self) -> bool {
-        match self {
-            Self::Apply(_, _, reply) => reply.is_closed(),
-            Self::Aggregation(command) => command.is_abandoned(),
-            Self::HitProfiles(reply) => reply.is_closed(),
-            Self::CountedHits(reply) => reply.is_closed(),
-            Self::Sample(reply) => reply.is_closed(),
-            Self::Ledger(reply) => reply.is_closed(),
-            Self::Observe(_, reply) => reply.is_closed(),
-            Self::Adopt(_, _, reply) => reply.is_closed(),
-            Self::Reconcile { reply, .. } => reply.is_closed(),
-            // The daemon has to stop all the same; and to answer a watchdog costs nothing.
-            Self::Stop(_) | Self::Beat(_) => false,
-        }
-    }
-
-    /// Whether it may write to the kernel.
-    pub(super) const fn writes(&self) -> bool {
-        match self {
-            Self::Apply(..)
-            | Self::Aggregation(_)
-            | Self::Adopt(..)
-            | Self::Ledger(_)
-            | Self::CountedHits(_)
-            | Self::Reconcile { .. } => true,
-            Self::HitProfiles(_) | Self::Sample(_) | Self::Observe(..) | Self::Beat(_) | Self::Stop(_) => {
-                false
-            }
-        }
-    }
-
-    /// Who asks. Of changes that are carried out together: who asks for the first.
-    pub(super) fn caller(&self) -> Option<&Caller> {
-        match self {
-            Self::Apply(changes, ..) => changes.first().map(|asked| &asked.caller),
-            Self::Adopt(caller, ..) => Some(caller),
-            Self::Aggregation(command) => command.caller(),
-            Self::HitProfiles(_)
-            | Self::CountedHits(_)
-            | Self::Sample(_)
-            | Self::Ledger(_)
-            | Self::Observe(..)
-            | Self::Beat(_)
-            | Self::Reconcile { .. }
-            | Self::Stop(_) => None,
-        }
-    }
-
-    /// What it asks for, for the log.
-    pub(super) const fn kind(&self) -> &'static str {
-        match self {
-            Self::Apply(changes, ..) => match changes.as_slice() {
-                [Asked { change: Change::Create(_), .. }] => "create",
-                [Asked { change: Change::Update(_), .. }] => "update",
-                [Asked { change: Change::Remove(_), .. }] => "remove",
-                _ => "apply",
-            },
-            Self::Aggregation(_) => "aggregation",
-            Self::HitProfiles(_) => "hit profiles",
-            Self::CountedHits(_) => "counted hits",
-            Self::Sample(_) => "sample",
-            Self::Ledger(_) => "ledger",
-            Self::Observe(..) => "observe",
-            Self::Adopt(..) => "adopt",
-            Self::Reconcile { .. } => "reconcile",
-            Self::Beat(_) => "beat",
-            Self::Stop(_) => "stop",
-        }
+    /// Does something, and answers with its outcome.
+    fn other<T: Send + 'static>(
+        act: impl AsyncFnOnce(&mut Controller) -> Result<T, Error> + Send + 'static,
+        reply: Reply<T>,
+    ) -> Self {
+        Self::Other(Box::new(|controller| Box::pin(async move { answer(reply, act(controller).await) })))
     }
 }
 
@@ -300,15 +223,43 @@ pub struct ControlHandle {
 }
 
 impl ControlHandle {
-    pub(super) async fn ask<T>(&self, command: impl FnOnce(Reply<T>) -> Command) -> Result<T, Error> {
+    /// Has a command carried out when its principal has its turn, unless its caller has gone by then.
+    async fn ask<T>(
+        &self,
+        (kind, caller, writes): (&'static str, Option<&Caller>, bool),
+        command: impl FnOnce(Reply<T>) -> Command,
+    ) -> Result<T, Error> {
         let (reply, answer) = oneshot::channel();
-        self.send(command(reply)).await?;
+        // It goes with this future, and so with the caller.
+        let waits = Arc::new(());
+        let alive = Some(Arc::downgrade(&waits));
+        let caller = caller.cloned();
+        self.send(QueuedCommand { caller, kind, writes, alive, ..QueuedCommand::new(command(reply)) })
+            .await?;
         answer.await.unwrap_or_else(|_gone| Err(Error::stopping()))
     }
 
-    /// Has a command carried out when its principal has its turn.
-    async fn send(&self, command: Command) -> Result<(), Error> {
-        let queued = QueuedCommand::new(command, &self.places).await;
+    /// Has something done that may write to the kernel. `kind` is for the log.
+    pub(super) async fn act<T: Send + 'static>(
+        &self,
+        kind: &'static str,
+        caller: Option<&Caller>,
+        act: impl AsyncFnOnce(&mut Controller) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.ask((kind, caller, true), |reply| Command::other(act, reply)).await
+    }
+
+    /// Has something looked up. Nothing is written to the kernel.
+    async fn look<T: Send + 'static>(
+        &self,
+        kind: &'static str,
+        look: impl AsyncFnOnce(&mut Controller) -> Result<T, Error> + Send + 'static,
+    ) -> Result<T, Error> {
+        self.ask((kind, None, false), |reply| Command::other(look, reply)).await
+    }
+
+    async fn send(&self, mut queued: QueuedCommand) -> Result<(), Error> {
+        queued.place = self.places.take(&queued.account()).await;
         self.commands.send(queued).map_err(|_closed| Error::stopping())
     }
 
@@ -317,13 +268,34 @@ impl ControlHandle {
     /// # Errors
     /// When the daemon is stopping; each change has an outcome of its own.
     pub async fn apply(&self, caller: &Caller, changes: Vec<Change>, unit: Unit) -> Result<Applied, Error> {
-        let asked = changes.into_iter().map(|change| Asked { caller: caller.clone(), change }).collect();
-        self.ask(|reply| Command::Apply(asked, unit, reply)).await
+        self.apply_as("apply", caller, changes, unit).await
     }
 
-    async fn apply_one(&self, caller: &Caller, change: Change) -> Result<Changed, Error> {
-        let applied = self.apply(caller, vec![change], Unit::Each).await?;
-        applied.outcomes.into_iter().next_back().unwrap_or_else(|| Err(Error::stopping()))
+    async fn apply_as(
+        &self,
+        kind: &'static str,
+        caller: &Caller,
+        changes: Vec<Change>,
+        unit: Unit,
+    ) -> Result<Applied, Error> {
+        let asked = changes.into_iter().map(|change| Asked { caller: caller.clone(), change }).collect();
+        self.ask((kind, Some(caller), true), |reply| Command::Apply(asked, unit, reply)).await
+    }
+
+    async fn apply_one(&self, kind: &'static str, caller: &Caller, change: Change) -> Result<Changed, Error> {
+        self.planned(kind, caller, change).await.map(|(changed, _plan)| changed)
+    }
+
+    /// The outcome of a change, and what would be done for it if it was only checked.
+    async fn planned(
+        &self,
+        kind: &'static str,
+        caller: &Caller,
+        change: Change,
+    ) -> Result<(Changed, Vec<PlannedStep>), Error> {
+        let Applied { outcomes, plan } = self.apply_as(kind, caller, vec![change], Unit::Each).await?;
+        let outcome = outcomes.into_iter().next_back().unwrap_or_else(|| Err(Error::stopping()));
+        Ok((outcome?, plan))
     }
 
     /// Creates a probe.
@@ -331,7 +303,7 @@ impl ControlHandle {
     /// # Errors
     /// See [`Error`].
     pub async fn create(&self, caller: &Caller, request: CreateRequest) -> Result<Arc<Probe>, Error> {
-        self.apply_one(caller, Change::Create(request)).await?.probe()
+        self.apply_one("create", caller, Change::Create(request)).await?.probe()
     }
 
     /// Changes a probe.
@@ -339,7 +311,7 @@ impl ControlHandle {
     /// # Errors
     /// See [`Error`].
     pub async fn update(&self, caller: &Caller, request: UpdateRequest) -> Result<Arc<Probe>, Error> {
-        self.apply_one(caller, Change::Update(request)).await?.probe()
+        self.apply_one("update", caller, Change::Update(request)).await?.probe()
     }
 
     /// Removes a probe. Returns its name and last hit counts.
@@ -347,7 +319,7 @@ impl ControlHandle {
     /// # Errors
     /// See [`Error`].
     pub async fn remove(&self, caller: &Caller, request: RemoveRequest) -> Result<Removed, Error> {
-        self.apply_one(caller, Change::Remove(request)).await?.removed()
+        self.apply_one("remove", caller, Change::Remove(request)).await?.removed()
     }
 
     /// Reads the current hit counts of all probes.
@@ -355,7 +327,7 @@ impl ControlHandle {
     /// # Errors
     /// See [`Error`].
     pub async fn hit_profiles(&self) -> Result<Vec<HitProfile>, Error> {
-        self.ask(Command::HitProfiles).await
+        self.look("hit profiles", async |controller| controller.hit_profiles()).await
     }
 
     /// Reads the current hit counts of all probes with the daemon's own part of them.
@@ -363,7 +335,7 @@ impl ControlHandle {
     /// # Errors
     /// See [`Error`].
     pub async fn counted_hits(&self) -> Result<Vec<CountedHits>, Error> {
-        self.ask(Command::CountedHits).await
+        self.act("counted hits", None, async |controller| controller.counted_hits()).await
     }
 
     /// Stores the current hit counts, so that the stored past reaches until now. A failure is
@@ -372,7 +344,11 @@ impl ControlHandle {
     /// # Errors
     /// When the daemon is stopping.
     pub async fn sample(&self) -> Result<(), Error> {
-        self.ask(Command::Sample).await
+        let sample = async |controller: &mut Controller| {
+            controller.sample(true).await;
+            Ok(())
+        };
+        self.look("sample", sample).await
     }
 
     /// Reads the ledger.
@@ -380,7 +356,7 @@ impl ControlHandle {
     /// # Errors
     /// See [`Error`].
     pub async fn ledger(&self) -> Result<Ledger, Error> {
-        self.ask(Command::Ledger).await
+        self.act("ledger", None, async |controller| controller.ledger()).await
     }
 
     /// Reads what the kernel has of these probes while nothing is being changed. Those that are
@@ -389,7 +365,7 @@ impl ControlHandle {
     /// # Errors
     /// When the daemon is stopping.
     pub(super) async fn observe(&self, probes: Vec<ProbeUid>) -> Result<Vec<Arc<Probe>>, Error> {
-        self.ask(|reply| Command::Observe(probes, reply)).await
+        self.look("observe", async move |controller| Ok(controller.observe(&probes))).await
     }
 
     /// Returns when the control thread has come to this request. There is no limit to the wait.
@@ -398,16 +374,23 @@ impl ControlHandle {
     /// When the daemon is stopping, also if the thread has ended.
     pub async fn beat(&self) -> Result<(), Error> {
         let (reply, answer) = oneshot::channel();
-        self.send(Command::Beat(reply)).await?;
-        answer.await.map_err(|_no_answer| Error::stopping())
+        // To answer a watchdog that does not wait any more costs nothing, and is not worth a line in the log.
+        let beat = Command::other(async |_: &mut Controller| Ok(()), reply);
+        self.send(QueuedCommand::new(beat)).await?;
+        answer.await.unwrap_or_else(|_gone| Err(Error::stopping()))
     }
 
-    /// Makes a probe of an event that the kernel has.
+    /// Makes a probe of an event that the kernel has. Returns it, and what would be done if that was only checked.
     ///
     /// # Errors
     /// See [`Error`].
-    pub async fn adopt(&self, caller: &Caller, request: AdoptRequest) -> Result<Adopted, Error> {
-        self.ask(|reply| Command::Adopt(caller.clone(), request, reply)).await
+    pub async fn adopt(
+        &self,
+        caller: &Caller,
+        request: AdoptRequest,
+    ) -> Result<(Arc<Probe>, Vec<PlannedStep>), Error> {
+        let (adopted, plan) = self.planned("adopt", caller, Change::Adopt(request)).await?;
+        Ok((adopted.probe()?, plan))
     }
 
     /// Looks at all probes now, and repairs those that can be repaired and are due; with `force`
@@ -416,7 +399,10 @@ impl ControlHandle {
     /// # Errors
     /// When the daemon is stopping.
     pub async fn reconcile(&self, force: bool, validate_only: bool) -> Result<Reconciliation, Error> {
-        self.ask(|reply| Command::Reconcile { force, validate_only, reply }).await
+        let reconcile = async move |controller: &mut Controller| {
+            Ok(if validate_only { controller.plan_repairs(force) } else { controller.reconcile(force).await })
+        };
+        self.act("reconcile", None, reconcile).await
     }
 
     /// Refuses when the control thread has ended or is about to.
@@ -431,7 +417,7 @@ impl ControlHandle {
     /// closes it then.
     pub async fn stop(&self) {
         let (done, stopped) = oneshot::channel();
-        if self.send(Command::Stop(Some(done))).await.is_ok() && stopped.await.is_err() {
+        if self.send(QueuedCommand::new(Command::Stop(Some(done)))).await.is_ok() && stopped.await.is_err() {
             tracing::error!("the control thread ended before it was done");
         }
     }
@@ -440,7 +426,6 @@ impl ControlHandle {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Controller;
 
     #[tokio::test]
     async fn a_command_knows_that_its_caller_has_gone() {
@@ -448,7 +433,7 @@ mod tests {
         let asking = tokio::runtime::Handle::current()
             .spawn(async move { control.create(&Caller::daemon(), CreateRequest::default()).await });
         let command = queue.next_for_test().await;
-        assert_eq!((command.kind(), command.is_abandoned()), ("create", false));
+        assert_eq!((command.kind, command.is_abandoned()), ("create", false));
         asking.abort();
         assert!(asking.await.unwrap_err().is_cancelled());
         assert!(command.is_abandoned());

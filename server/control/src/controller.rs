@@ -28,7 +28,7 @@ use super::sample::{Sampler, until_next};
 use super::triggers::Triggers;
 use super::turn::{MOST_OF_ONE, QueuedCommand, Turns};
 use super::{Observer, Registry, own};
-use super::{Probe, ProbeState, Sight};
+use super::{Probe, Sight};
 use crate::auth::{Caller, Rights};
 use crate::error::{Error, Reason};
 use crate::places::Places;
@@ -312,20 +312,20 @@ impl Controller {
                 }
                 () = ready(()), if !waiting.is_empty() => None,
                 queued = queue.0.recv() => {
-                    Some(queued.unwrap_or_else(|| QueuedCommand::of_the_daemon(Command::Stop(None))))
+                    Some(queued.unwrap_or_else(|| QueuedCommand::new(Command::Stop(None))))
                 }
             };
             if let Some(queued) = queued {
                 waiting.push(queued);
                 continue;
             }
-            let Some(command) = waiting.next() else { continue };
-            let writes = command.writes();
+            let Some(queued) = waiting.next() else { continue };
+            let writes = queued.writes;
             if writes {
                 self.triggers.set_apart();
             }
-            let span = command.caller().map_or_else(Span::none, Caller::span);
-            let carried_out = self.carry_out(command, &mut waiting).instrument(span).await;
+            let span = queued.caller.as_ref().map_or_else(Span::none, Caller::span);
+            let carried_out = self.carry_out(queued, &mut waiting).instrument(span).await;
             if let ControlFlow::Break(done) = carried_out {
                 // Whoever asks from now on knows that the daemon ends.
                 queue.0.close();
@@ -345,30 +345,26 @@ impl Controller {
     /// for `Stop`.
     async fn carry_out(
         &mut self,
-        command: Command,
+        queued: QueuedCommand,
         waiting: &mut Turns,
     ) -> ControlFlow<Option<oneshot::Sender<()>>> {
         // A client that got no answer assumes that nothing was done.
-        if command.is_abandoned() {
-            tracing::info!(request = command.kind(), "dropped a request: its caller left before it began");
+        if queued.is_abandoned() {
+            tracing::info!(request = queued.kind, "dropped a request: its caller left before it began");
             return ControlFlow::Continue(());
         }
-        match command {
-            Command::Apply(changes, Unit::All, reply) => {
-                let applied = self.apply(changes, Unit::All).await;
-                self.count_leases().await;
-                answer(reply, Ok(applied));
-            }
-            Command::Apply(mut changes, Unit::Each, reply) => {
+        match queued.command {
+            Command::Apply(mut changes, unit, reply) => {
                 let mut replies = vec![(changes.len(), reply)];
                 // Deletions that directly follow deletions are carried out with them.
-                while only_removes(&changes)
+                while unit == Unit::Each
+                    && only_removes(&changes)
                     && let Some(next) = waiting.next()
                 {
                     match next {
                         abandoned if abandoned.is_abandoned() => {}
                         // A repeated request must find the outcome of the first one.
-                        Command::Apply(more, Unit::Each, reply)
+                        QueuedCommand { command: Command::Apply(more, Unit::Each, reply), .. }
                             if only_removes(&more) && share_no_name(&changes, &more) =>
                         {
                             replies.push((more.len(), reply));
@@ -380,7 +376,7 @@ impl Controller {
                         }
                     }
                 }
-                let Applied { outcomes, mut plan } = self.apply(changes, Unit::Each).await;
+                let Applied { outcomes, mut plan } = self.apply(changes, unit).await;
                 self.count_leases().await;
                 let mut outcomes = outcomes.into_iter();
                 for (count, reply) in replies {
@@ -388,24 +384,7 @@ impl Controller {
                     answer(reply, Ok(Applied { outcomes, plan: std::mem::take(&mut plan) }));
                 }
             }
-            Command::Aggregation(command) => self.aggregate(command).await,
-            Command::HitProfiles(reply) => answer(reply, self.hit_profiles()),
-            Command::CountedHits(reply) => answer(reply, self.counted_hits()),
-            Command::Sample(reply) => {
-                self.sample(true).await;
-                answer(reply, Ok(()));
-            }
-            Command::Ledger(reply) => answer(reply, self.ledger()),
-            Command::Adopt(caller, request, reply) => answer(reply, self.adopt(&caller, request).await),
-            Command::Reconcile { force, validate_only: false, reply } => {
-                answer(reply, Ok(self.reconcile(force).await));
-            }
-            Command::Reconcile { force, validate_only: true, reply } => {
-                answer(reply, Ok(self.plan_repairs(force)));
-            }
-            Command::Observe(probes, reply) => answer(reply, Ok(self.observe(&probes))),
-            // The watchdog need not wait for it any more: something else has shown that the thread lives.
-            Command::Beat(reply) => drop(reply.send(())),
+            Command::Other(act) => act(self).await,
             Command::Stop(done) => return ControlFlow::Break(done),
         }
         ControlFlow::Continue(())
@@ -492,7 +471,7 @@ impl Controller {
     }
 
     /// Looks at probes. Those that are gone are left out.
-    fn observe(&self, probes: &[ProbeUid]) -> Vec<Arc<Probe>> {
+    pub(super) fn observe(&self, probes: &[ProbeUid]) -> Vec<Arc<Probe>> {
         let known: Vec<_> = probes.iter().filter_map(|uid| self.parts.registry.by_uid(*uid)).collect();
         let observed = self.observer.observe(&known);
         self.note_states(&known, &observed)
@@ -520,8 +499,8 @@ pub struct CommandQueue(pub(super) mpsc::UnboundedReceiver<QueuedCommand>);
 
 #[cfg(test)]
 impl CommandQueue {
-    pub(super) async fn next_for_test(&mut self) -> Command {
-        self.0.recv().await.unwrap().command
+    pub(super) async fn next_for_test(&mut self) -> QueuedCommand {
+        self.0.recv().await.unwrap()
     }
 }
 
@@ -555,12 +534,4 @@ fn share_no_name(some: &[Asked], others: &[Asked]) -> bool {
     };
     let names: HashSet<_> = some.iter().filter_map(name).collect();
     !others.iter().filter_map(name).any(|name| names.contains(&name))
-}
-
-/// Whether the kernel has the definition.
-pub(super) fn in_kernel(state: &ProbeState) -> bool {
-    !matches!(
-        state,
-        ProbeState::Pending | ProbeState::Failed(_) | ProbeState::HeldBack(_) | ProbeState::Expired(_)
-    )
 }

@@ -5,18 +5,16 @@
 
 use std::sync::Arc;
 
-use super::audited::Allowed;
 use super::command::{Changed, CreateRequest};
 use super::controller::Controller;
-use super::footprint::Footprint;
 use super::guard::Guarded;
-use super::job::{Basis, Job};
+use super::job::Job;
 use super::judge::{Grounds, Judged, Work};
 use super::observed::{KPROBES_ON, Switches};
 use super::replace::of_another;
 use super::source::host_event_fields;
 use super::step::{self, Aim};
-use super::{Probe, ProbeState, Sight};
+use super::{Probe, Sight};
 use crate::auth::Caller;
 use crate::error::{Error, Reason};
 use crate::store::{ProbeSpec, Record};
@@ -53,7 +51,7 @@ impl Controller {
     ) -> Result<Judged, Error> {
         self.require_text(caller, &request.definition, request.name.as_ref(), &request.labels)?;
         if let Some(key) = &request.request
-            && let Some(uid) = self.carried_out(Some(key), grounds).await?
+            && let Some(uid) = self.parts.store.carried_out(key).await?
         {
             return Ok(Judged::Done(Changed::Probe(self.repeated(caller, key, uid)?)));
         }
@@ -63,9 +61,7 @@ impl Controller {
         let job = new_probe(&self.parts.checker, (caller, &told), request, grounds, &|| self.leases.now())?;
         self.judge_host_event_filter(&job)?;
         let rule = self.require(caller, &job.probe)?;
-        let allowed = Allowed { caller, rule, request: key.as_ref() };
-        let entry = allowed.change("create", &job.probe.record);
-        Ok(Judged::Work(vec![Work::new(None, job).asked(key, entry)]))
+        Ok(Judged::Work(vec![Work::new(None, job).asked("create", (caller, rule), key)]))
     }
 }
 
@@ -145,16 +141,13 @@ pub(super) fn require_stacks(outcome: &CheckOutcome, grounds: &mut Grounds<'_>) 
 
 /// The steps that make a probe whose definition was checked.
 pub(super) fn creation(record: Record, outcome: CheckOutcome) -> Job {
-    let (meaning, footprint) = (outcome.meaning(), Footprint::of(&outcome));
-    let notations = outcome.notations();
-    let CheckOutcome { definition, report, .. } = outcome;
-    let mut probe = Probe::checked(record, &definition, &report, (meaning, footprint));
-    if definition.is_of_host_event() {
+    let mut probe = Probe::checked(record, &outcome);
+    if outcome.definition.is_of_host_event() {
         // Its name is what it means.
         probe = probe.guarded(Guarded::default());
     }
     let steps = step::define(&probe.kernel_definition, Aim::of(&probe));
-    Job::define(probe, Basis { definition, notations, report }, steps)
+    Job::define(probe, outcome, steps)
 }
 
 impl Switches {
@@ -192,9 +185,4 @@ pub(super) fn refuse(text: &str, outcome: &CheckOutcome, taken: Option<&Taken>) 
         Some(Against::Text(problem)) => Error::definition(text, std::slice::from_ref(problem)),
         Some(Against::Name(taken)) => Error::taken(text, taken),
     })
-}
-
-/// The state of a probe that the kernel has.
-pub(super) const fn settled_state(enabled: bool) -> ProbeState {
-    if enabled { ProbeState::Armed } else { ProbeState::Disabled }
 }

@@ -1,6 +1,6 @@
 //! Errors of requests: the reason of each for programs, a message for people, and what it is about.
 //!
-//! The code that knows a fault makes the whole error; `rpc/status.rs` turns it into a gRPC status. Owns the list of
+//! The code that knows a fault makes the whole error; `status.rs` turns it into a gRPC status. Owns the list of
 //! reasons, and the errors that several rooms make.
 
 use std::borrow::Cow;

@@ -1,6 +1,6 @@
 //! Execution of steps: writing the changes of many probes to the kernel.
 //!
-//! Owns how the steps of many probes are taken together, phase by phase ([`Phase`]). Reads each
+//! Owns how the steps of many probes are taken together, in the [order](Step::order) of these. Reads each
 //! list of the host once for all of them, and each event's id right before each write. If a step of
 //! one probe fails, takes back the steps of that probe only. Never decides what is done, and never
 //! touches the database or the readers.
@@ -14,7 +14,7 @@ use super::harm::refuse_harm;
 use super::job::Job;
 use super::own;
 use super::source::event_source;
-use super::step::{Phase, Step};
+use super::step::Step;
 use crate::error::Error;
 use kprobed_host::kernel::FactsCache;
 use kprobed_host::tracefs::{
@@ -65,18 +65,11 @@ impl Executor<'_> {
     pub(super) fn carry_out(&self, jobs: &mut [&mut Job]) {
         self.begin_host_events(jobs);
         self.recognise(jobs);
-        for phase in Phase::ALL {
-            match phase {
-                Phase::Disable => self.disable(jobs),
-                Phase::Define => self.define(jobs),
-                Phase::Filter => self.filter(jobs),
-                Phase::Enable => self.enable(jobs),
-                // Not one by one, and not beside others: see [`super::remove`].
-                Phase::Delete => {}
-            }
-        }
-        let mut off: Vec<_> =
-            jobs.iter_mut().map(|job| &mut **job).filter(|job| job.is_off_and_not_counted()).collect();
+        self.disable(jobs);
+        self.define(jobs);
+        self.filter(jobs);
+        self.enable(jobs);
+        let mut off = those(jobs, Job::is_off_and_not_counted);
         if !off.is_empty() {
             self.count(&mut off);
         }
@@ -104,8 +97,7 @@ impl Executor<'_> {
             self.instance.set_filter(&own.name, "")?;
         }
         let reader = (self.tracefs, self.checker);
-        let (id, made) = event_source(reader, &probe.record, (&basis.definition, &basis.notations))?;
-        made.origin.set_labels(probe.spec.labels.clone());
+        let (id, made) = event_source(reader, &probe.record, (&basis.definition, &basis.notations()))?;
         self.sources.insert([(id, Arc::clone(&made))]);
         probe.schema = Some(Arc::clone(&made.origin.schema));
         (probe.own, *source) = (Some(own), Some(made));
@@ -114,15 +106,14 @@ impl Executor<'_> {
 
     /// Ends the jobs whose event does not exist any more.
     fn recognise(&self, jobs: &mut [&mut Job]) {
-        let mut jobs = jobs.iter_mut().map(|job| &mut **job).filter(|job| job.changes_an_event()).peekable();
-        if jobs.peek().is_some() {
+        let mut jobs = those(jobs, Job::changes_an_event);
+        if !jobs.is_empty() {
             self.require_listed(&mut jobs);
         }
     }
 
     fn disable(&self, jobs: &mut [&mut Job]) {
-        let mut jobs: Vec<_> =
-            jobs.iter_mut().map(|job| &mut **job).filter(|job| job.is_next(&Step::Disable)).collect();
+        let mut jobs = those(jobs, |job| job.is_next(&Step::Disable));
         for jobs in jobs.chunks_mut(SWITCHED_AT_ONCE) {
             for job in &mut *jobs {
                 job.take_step(|probe, _step| self.set_enabled(probe, false));
@@ -132,7 +123,7 @@ impl Executor<'_> {
     }
 
     fn define(&self, jobs: &mut [&mut Job]) {
-        let mut jobs: Vec<_> = jobs.iter_mut().map(|job| &mut **job).filter(|job| job.defines()).collect();
+        let mut jobs = those(jobs, Job::defines);
         if jobs.is_empty() {
             return;
         }
@@ -177,8 +168,7 @@ impl Executor<'_> {
         probe.own = Some(own);
         let Some(basis) = &job.basis else { return Ok(()) };
         let reader = (self.tracefs, self.checker);
-        let (_id, source) = event_source(reader, &probe.record, (&basis.definition, &basis.notations))?;
-        source.origin.set_labels(probe.spec.labels.clone());
+        let (_id, source) = event_source(reader, &probe.record, (&basis.definition, &basis.notations()))?;
         probe.schema = Some(Arc::clone(&source.origin.schema));
         job.source = Some(source);
         Ok(())
@@ -202,8 +192,7 @@ impl Executor<'_> {
     }
 
     fn enable(&self, jobs: &mut [&mut Job]) {
-        let mut jobs: Vec<_> =
-            jobs.iter_mut().map(|job| &mut **job).filter(|job| job.is_next(&Step::Enable)).collect();
+        let mut jobs = those(jobs, |job| job.is_next(&Step::Enable));
         for jobs in jobs.chunks_mut(SWITCHED_AT_ONCE) {
             if jobs.iter().any(|job| job.basis.is_none()) {
                 self.count(jobs);
@@ -218,12 +207,11 @@ impl Executor<'_> {
         }
         // Their ids were compared right before: an event that has taken a name since is listed
         // differently, or does the same.
-        let mut jobs = jobs.into_iter();
         self.require_listed(&mut jobs);
     }
 
     /// Ends the jobs whose event is not listed any more.
-    fn require_listed(&self, jobs: &mut dyn Iterator<Item = &mut Job>) {
+    fn require_listed(&self, jobs: &mut [&mut Job]) {
         let list = self.tracefs.kprobe_list();
         for job in jobs {
             let found = match (&list, &job.probe.own) {
@@ -349,6 +337,11 @@ impl Executor<'_> {
         let functions = facts.as_ref().map(|facts| &facts.symbols as &dyn Functions);
         Filter::parse(filter).and_then(|filter| filter.check_for_kernel(schema, functions)).err()
     }
+}
+
+/// The jobs of which that is so.
+fn those<'j>(jobs: &'j mut [&mut Job], is_so: impl Fn(&Job) -> bool) -> Vec<&'j mut Job> {
+    jobs.iter_mut().map(|job| &mut **job).filter(|job| is_so(job)).collect()
 }
 
 /// Ends the jobs whose probe the kernel has not registered, though it took the definition. Each

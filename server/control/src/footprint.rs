@@ -6,20 +6,9 @@ use crate::store::ProbeSpec;
 use kprobed_lang::definition::Argument;
 use kprobed_lang::model::{Labels, ProbeName};
 use kprobed_rights::{Known, Object, Read, Reads};
+use kprobed_trace::decode::Schema;
 use kprobed_trace::filter::Filter;
 use kprobed_verdict::checker::{CheckOutcome, Target};
-
-/// What a kernel filter tells: a comparison with an address is as good as the address. A filter that only the
-/// kernel can read may hold one. `can_hold_address` says of a field whether it can, if it is known.
-pub(super) fn reads_of_filter(filter: &str, can_hold_address: impl Fn(&str) -> Option<bool>) -> Reads {
-    if filter.is_empty() {
-        return Reads::NONE;
-    }
-    match Filter::parse(filter) {
-        Ok(filter) if filter.tells_address(can_hold_address).is_none() => Reads::NONE,
-        _ => Reads::NONE.with(Read::Addresses),
-    }
-}
 
 /// Where a probe is, and what it reads.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -65,15 +54,29 @@ impl Footprint {
         }
     }
 
-    /// What a probe of this specification tells: its filter besides, and its call stacks.
-    pub fn reads_of_spec(&self, spec: &ProbeSpec) -> Reads {
-        let reads = self.reads.and(self.reads_of_filter(&spec.filter));
+    /// What a probe of this specification tells: its filter besides, and its call stacks. `schema` has the fields of
+    /// its events, if they are known.
+    pub fn reads_of_spec(&self, spec: &ProbeSpec, schema: Option<&Schema>) -> Reads {
+        let reads = self.reads.and(self.reads_of_filter(&spec.filter, schema));
         if spec.stack { reads.with(Read::StackTraces) } else { reads }
     }
 
-    /// What the kernel filter of this probe tells besides: nothing, or kernel addresses.
-    pub fn reads_of_filter(&self, filter: &str) -> Reads {
-        reads_of_filter(filter, |name| Some(self.fields.iter().find(|(known, _)| known == name)?.1))
+    /// What the kernel filter of this probe tells besides: nothing, or kernel addresses. A comparison with an address
+    /// is as good as the address, and a filter that only the kernel can read may hold one. A text that the kernel has
+    /// made of an address is compared as it is recorded, and not as it is shown.
+    pub fn reads_of_filter(&self, filter: &str, schema: Option<&Schema>) -> Reads {
+        if filter.is_empty() {
+            return Reads::NONE;
+        }
+        let Ok(filter) = Filter::parse(filter) else { return Reads::NONE.with(Read::Addresses) };
+        let can_hold_address = |name: &str| Some(self.fields.iter().find(|(known, _)| known == name)?.1);
+        let mut tells = filter.tells_address(can_hold_address).is_some();
+        let names_addresses = |name: &str| {
+            let mut fields = schema.iter().flat_map(|schema| &schema.fields);
+            fields.any(|field| field.name == name && field.names_addresses())
+        };
+        filter.fields(&mut |name, _span| tells |= names_addresses(name));
+        if tells { Reads::NONE.with(Read::Addresses) } else { Reads::NONE }
     }
 }
 
@@ -84,7 +87,7 @@ mod tests {
     #[test]
     fn call_stacks_are_read_like_those_that_are_counted() {
         let footprint = Footprint { reads: Reads::NONE, ..Footprint::default() };
-        let reads = |stack| footprint.reads_of_spec(&ProbeSpec { stack, ..ProbeSpec::default() });
+        let reads = |stack| footprint.reads_of_spec(&ProbeSpec { stack, ..ProbeSpec::default() }, None);
         assert!(reads(false).is_empty());
         assert!(reads(true).has(Read::StackTraces) && !reads(true).has(Read::Addresses));
     }

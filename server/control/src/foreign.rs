@@ -105,6 +105,13 @@ impl Foreign {
         Ok(events.collect())
     }
 
+    /// The tracing instances besides the daemon's in which an event is switched on; an empty name for the top one.
+    pub fn enabled_in(&self, name: &ProbeName) -> Vec<String> {
+        let (recorders, ours) = (self.tracefs.recorders(), self.instance.get());
+        let on = self.tracefs.recording(&recorders, name.parts());
+        on.map(|recorder| recorder.name().to_owned()).filter(|name| name != ours.name()).collect()
+    }
+
     /// The lines that are not ours.
     fn by_name(&self) -> Result<ByName, Error> {
         let mut by_name = ByName::new();

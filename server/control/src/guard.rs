@@ -29,14 +29,8 @@ pub struct Guarded {
     pub change: Option<Arc<MeaningChange>>,
 }
 
-/// The decision on a definition.
-#[derive(Debug)]
-pub(super) enum Looked {
-    /// It can be armed.
-    Clear(Guarded),
-    /// It must not be in the kernel.
-    Held(Box<Held>),
-}
+/// A probe as it is now, or why it must not be in the kernel.
+pub(super) type Compared = Result<Probe, Box<Held>>;
 
 /// A definition that must not be in the kernel.
 #[derive(Debug)]
@@ -170,10 +164,15 @@ impl Guarded {
 /// of this daemon to a place in a module. While the module is not loaded, it must not be in the kernel. A place
 /// that is resolved for the first time, or anew, is judged by the roles of who made the probe. Checks nothing
 /// else.
-pub(super) fn look(checker: &Checker, rights: &Rights, probe: &Probe, facts: &mut RecentFacts<'_>) -> Looked {
+pub(super) fn look(
+    checker: &Checker,
+    rights: &Rights,
+    probe: &Probe,
+    facts: &mut RecentFacts<'_>,
+) -> Result<Guarded, Box<Held>> {
     // If facts or definition cannot be read, the probe cannot be armed either, and that check
     // reports it.
-    let clear = || Looked::Clear(Guarded { change: None, ..probe.guarded.clone() });
+    let clear = || Ok(Guarded { change: None, ..probe.guarded.clone() });
     if probe.kind == ProbeKind::Event {
         // It records the event of its name, whatever the kernel is.
         return clear();
@@ -184,13 +183,10 @@ pub(super) fn look(checker: &Checker, rights: &Rights, probe: &Probe, facts: &mu
         return clear();
     }
     let Ok(outcome) = checker.check_text(&probe.spec.definition, facts) else { return clear() };
-    match (look_at((checker, rights), probe, &outcome, facts), absent_module(probe, &outcome, facts)) {
-        (Looked::Clear(guarded), Some(module)) => {
-            let trouble = Trouble::module_absent(&module, &outcome.definition.warnings);
-            Looked::Held(Box::new(Held { trouble, guarded, footprint: Footprint::of(&outcome) }))
-        }
-        (looked, _) => looked,
-    }
+    let guarded = look_at((checker, rights), probe, &outcome, facts)?;
+    let Some(module) = absent_module(probe, &outcome, facts) else { return Ok(guarded) };
+    let trouble = Trouble::module_absent(&module, &outcome.definition.warnings);
+    Err(Box::new(Held { trouble, guarded, footprint: Footprint::of(&outcome) }))
 }
 
 /// The module that a probe waits for. A place that was written without its module is refused while that is not loaded.
@@ -205,18 +201,14 @@ fn absent_module(probe: &Probe, outcome: &CheckOutcome, facts: &mut RecentFacts<
 
 /// A probe with the place that it has now, in a module that may just have been loaded; or why the kernel
 /// would not arm it with this build of the module.
-pub(super) fn placed(
-    checker: &Checker,
-    probe: Probe,
-    facts: &mut RecentFacts<'_>,
-) -> Result<Probe, Box<Held>> {
+pub(super) fn placed(checker: &Checker, probe: Probe, facts: &mut RecentFacts<'_>) -> Compared {
     let Ok(outcome) = checker.check_text(&probe.spec.definition, facts) else { return Ok(probe) };
-    let footprint = Footprint::of(&outcome);
     if let Some(refusal) = &outcome.report.refusal {
         let trouble = Trouble::objection(refusal.clone().or_hint(|| outcome.nearest().hint()));
+        let footprint = Footprint::of(&outcome);
         return Err(Box::new(Held { trouble, guarded: probe.guarded, footprint }));
     }
-    Ok(probe.resolved(&outcome.definition, &outcome.report, footprint))
+    Ok(probe.resolved(&outcome))
 }
 
 /// Like [`look`], for a definition that was checked.
@@ -225,47 +217,45 @@ fn look_at(
     probe: &Probe,
     outcome: &CheckOutcome,
     recent: &mut RecentFacts<'_>,
-) -> Looked {
+) -> Result<Guarded, Box<Held>> {
     let guarded = &probe.guarded;
-    let Ok(facts) = recent.get() else { return Looked::Clear(guarded.clone()) };
+    let Ok(facts) = recent.get() else { return Ok(guarded.clone()) };
     let now = outcome.meaning();
     let is_in_module = now.module.is_some() && outcome.report.absent_module.is_none();
     let footprint = Footprint::of(outcome);
-    let held = |trouble, guarded| {
-        let footprint = footprint.clone();
-        Looked::Held(Box::new(Held { trouble, guarded, footprint }))
+    let held = |trouble| {
+        let (guarded, footprint) = (guarded.with(None, &facts), footprint.clone());
+        Box::new(Held { trouble, guarded, footprint })
     };
-    let denied = || {
-        let trouble = permission::denied_to_maker(rights, probe, &footprint)?;
-        Some(held(trouble, guarded.with(None, &facts)))
+    let allowed = || {
+        let denied = permission::denied_to_maker(rights, probe, &footprint);
+        denied.map_or(Ok(()), |trouble| Err(held(trouble)))
     };
     if let Some(objection) = outcome.report.objection.as_ref().filter(|_| is_in_module) {
         let trouble = Trouble::objection(objection.clone().or_hint(|| outcome.nearest().hint()));
-        return held(trouble, guarded.with(None, &facts));
+        return Err(held(trouble));
     }
-    let clear = || Looked::Clear(guarded.with(None, &facts));
+    let clear = || Ok(guarded.with(None, &facts));
     let holds = probe.spec.metadata.on_kernel_change == KernelChange::Hold;
     let Some(before) = guarded.meaning.as_deref() else {
-        if let Some(denied) = denied() {
-            return denied;
-        }
+        allowed()?;
         if !now.is_raw() {
-            return Looked::Clear(Guarded::new(now));
+            return Ok(Guarded::new(now));
         }
         return decide(probe, None, &now, vec![not_written_down()], (&facts, &footprint));
     };
     if before.is_of_same_build(&now) {
         return clear();
     }
-    if is_in_module && let Some(denied) = denied() {
-        return denied;
+    if is_in_module {
+        allowed()?;
     }
     if !before.complete && now.complete && before.kernel.is(&now.kernel) {
         // Its module was not loaded when it was made: this is the first build that it meets.
-        return Looked::Clear(Guarded::new(now));
+        return Ok(Guarded::new(now));
     }
     if let Some(trouble) = gone(before, &now).filter(|_| holds) {
-        return held(trouble, guarded.with(None, &facts));
+        return Err(held(trouble));
     }
     if !now.complete {
         return clear();
@@ -274,18 +264,16 @@ fn look_at(
     if differences.is_empty() {
         return clear();
     }
-    if let Some(denied) = denied() {
-        return denied;
-    }
+    allowed()?;
     let offered = checker.offered((probe.name.group(), probe.name.event()), before, outcome, recent);
-    let looked = decide(probe, Some(before), &now, differences, (&facts, &footprint));
-    match (looked, offered) {
-        (looked, None) => looked,
-        (Looked::Clear(guarded), Some(line)) => Looked::Clear(guarded.offering(line)),
-        (Looked::Held(held), Some(line)) => {
+    let decided = decide(probe, Some(before), &now, differences, (&facts, &footprint));
+    let Some(line) = offered else { return decided };
+    match decided {
+        Ok(guarded) => Ok(guarded.offering(line)),
+        Err(held) => {
             let Held { mut trouble, guarded, footprint } = *held;
             trouble.hint = format!("as `{line}` it records here what it was made for; {}", trouble.hint);
-            Looked::Held(Box::new(Held { trouble, guarded: guarded.offering(line), footprint }))
+            Err(Box::new(Held { trouble, guarded: guarded.offering(line), footprint }))
         }
     }
 }
@@ -296,18 +284,18 @@ fn decide(
     now: &Meaning,
     differences: Vec<Difference>,
     (facts, footprint): (&KernelFacts, &Footprint),
-) -> Looked {
+) -> Result<Guarded, Box<Held>> {
     let trouble = trouble(probe, before, &differences);
     let change = MeaningChange::new(before, now, differences);
     let guarded = probe.guarded.with(Some(change), facts);
     match probe.spec.metadata.on_kernel_change {
         KernelChange::Hold => {
             let footprint = footprint.clone();
-            Looked::Held(Box::new(Held { trouble, guarded, footprint }))
+            Err(Box::new(Held { trouble, guarded, footprint }))
         }
         KernelChange::ArmAnyway => {
             tracing::warn!(probe = %probe.name, reason = trouble.reason, "arms a probe all the same");
-            Looked::Clear(guarded)
+            Ok(guarded)
         }
     }
 }
@@ -451,10 +439,10 @@ mod tests {
                 record.spec.definition = Arc::new(DefinitionText::new(line.clone()));
             });
             let known = Probe { guarded: Guarded::new(outcome.meaning()), ..probe };
-            known.resolved(&outcome.definition, &outcome.report, Footprint::of(&outcome))
+            known.resolved(&outcome)
         }
 
-        fn look(&self, probe: &Probe) -> Looked {
+        fn look(&self, probe: &Probe) -> Result<Guarded, Box<Held>> {
             let rights = Rights::new(Roles::default(), AuditQueue::new().0);
             look(&self.checker, &rights, probe, &mut self.checker.recent_facts())
         }
@@ -462,8 +450,8 @@ mod tests {
         /// Why a probe is held back.
         fn held(&self, probe: &Probe) -> Trouble {
             match self.look(probe) {
-                Looked::Held(held) => held.trouble,
-                Looked::Clear(_) => panic!("it is armed"),
+                Err(held) => held.trouble,
+                Ok(_) => panic!("it is armed"),
             }
         }
     }
@@ -475,7 +463,7 @@ mod tests {
         let probe = host.make(&format!("{MODULES:#x}"));
         assert_eq!(probe.location, "dummy:dummy_open+0x0");
         let facts = host.checker.recent_facts().get().unwrap();
-        assert!(matches!(host.look(&probe), Looked::Clear(_)) && !probe.guarded.has_another_module(&facts));
+        assert!(host.look(&probe).is_ok() && !probe.guarded.has_another_module(&facts));
         // Another module is in its place, and has the entry of a function there too.
         host.load(&[("veth", &[("veth_open", 0), ("veth_stop", 16)])]);
         let moved = host.held(&probe);
@@ -497,7 +485,7 @@ mod tests {
         assert!(probe.guarded.has_another_module(&facts), "the kernel does not wait for it");
         // It is back.
         host.load(&[("dummy", &[("dummy_open", 0), ("dummy_stop", 16)])]);
-        assert!(matches!(host.look(&probe), Looked::Clear(_)));
+        assert!(host.look(&probe).is_ok());
     }
 
     #[test]
@@ -508,14 +496,14 @@ mod tests {
         host.load(&[("veth", &[("veth_open", 0), ("veth_stop", 16)])]);
         // Modules need not differ in their build ids: many have none.
         host.write("module/veth/notes/.note.gnu.build-id", &build_id("dummy"));
-        let Looked::Held(held) = host.look(&probe) else { panic!("it is armed") };
+        let Err(held) = host.look(&probe) else { panic!("it is armed") };
         let probe = held.hold(probe);
         let facts = host.checker.recent_facts().get().unwrap();
         assert!(!probe.guarded.has_another_module(&facts), "nothing has changed since");
         host.load(&[("dummy", &[("dummy_open", 0), ("dummy_stop", 16)])]);
         let facts = host.checker.recent_facts().get().unwrap();
         assert!(probe.guarded.has_another_module(&facts), "it is not looked at again");
-        assert!(matches!(host.look(&probe), Looked::Clear(_)));
+        assert!(host.look(&probe).is_ok());
     }
 
     /// The kernel would arm it while it loads the module, before the daemon could judge the place.
@@ -557,19 +545,19 @@ mod tests {
             host.load(&[]);
             let facts = host.checker.recent_facts().get().unwrap();
             assert!(probe.guarded.has_another_module(&facts), "{place}");
-            let Looked::Held(held) = host.look(&probe) else { panic!("{place} stays in the kernel") };
+            let Err(held) = host.look(&probe) else { panic!("{place} stays in the kernel") };
             assert_eq!(held.trouble.code, code, "{place}: {:?}", held.trouble);
             let probe = held.hold(probe);
             assert!(!probe.guarded.has_another_module(&facts), "{place}: nothing has changed since");
             host.load(loaded);
             let facts = host.checker.recent_facts().get().unwrap();
             assert!(probe.guarded.has_another_module(&facts), "{place}");
-            assert!(matches!(host.look(&probe), Looked::Clear(_)), "{place}");
+            assert!(host.look(&probe).is_ok(), "{place}");
             // Taken out before the facts showed it.
             let held = Held::without_module(&probe, "veth", false).hold(probe.clone());
             assert!(held.guarded.has_another_module(&facts) && held.waits_for_module(), "{place}");
             // Another build has come before the daemon looked.
-            let Looked::Clear(guarded) = host.look(&probe) else { panic!("{place} is held back") };
+            let Ok(guarded) = host.look(&probe) else { panic!("{place} is held back") };
             assert!(!guarded.is_of_other_build(&facts.build_ids), "{place}");
             host.write("module/veth/notes/.note.gnu.build-id", &build_id("other"));
             assert!(guarded.is_of_other_build(&facts.build_ids), "{place}");
@@ -589,7 +577,7 @@ mod tests {
             assert_eq!(host.held(probe).code, "MODULE_ABSENT");
         }
         let place = |probe: &Probe| {
-            let Looked::Clear(guarded) = host.look(probe) else { panic!("{} is held back", probe.name) };
+            let Ok(guarded) = host.look(probe) else { panic!("{} is held back", probe.name) };
             let probe = Probe { guarded, ..probe.clone() };
             placed(&host.checker, probe, &mut host.checker.recent_facts())
         };

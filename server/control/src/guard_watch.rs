@@ -11,8 +11,8 @@
 
 use std::sync::Arc;
 
-use super::controller::{Controller, in_kernel};
-use super::guard::{Held, Looked, look, placed};
+use super::controller::Controller;
+use super::guard::{Compared, Held, look, placed};
 use super::judge::{Before, Grounds, Work, each};
 use super::{Probe, ProbeState};
 use crate::error::Error;
@@ -39,31 +39,38 @@ impl Controller {
         probes.retain(|probe| probe.guarded.has_another_module(&facts));
         let checker = Arc::clone(&self.parts.checker);
         let mut recent = checker.recent_facts();
-        let (mut held, mut cleared, mut unsaved) = (Vec::new(), Vec::new(), Vec::new());
-        for probe in probes {
-            match look(&checker, &self.parts.rights, &probe, &mut recent) {
-                Looked::Held(found) => held.push((probe, found)),
-                Looked::Clear(guarded) => {
-                    let is_other = guarded.is_other_than(&probe.guarded);
-                    let now = Probe::clone(&probe).guarded(guarded);
-                    if is_other {
-                        unsaved.push(now.record.clone());
-                    }
-                    match placed(&checker, now, &mut recent) {
-                        Ok(now) => cleared.push((probe, now)),
-                        Err(found) => held.push((probe, found)),
-                    }
-                }
+        let (mut held, mut cleared) = (Vec::new(), Vec::new());
+        for (probe, compared) in self.compared(probes).await {
+            match compared.and_then(|now| placed(&checker, now, &mut recent)) {
+                Ok(now) => cleared.push((probe, now)),
+                Err(found) => held.push((probe, found)),
             }
-        }
-        if !unsaved.is_empty()
-            && let Err(error) = self.parts.store.note(&unsaved.iter().collect::<Vec<_>>()).await
-        {
-            tracing::warn!(%error, "cannot write down what probes mean in a module that was loaded");
         }
         self.hold_all(held).await;
         self.bring_back_cleared(cleared).await;
         self.triggers.forget_own();
+    }
+
+    /// Compares what probes mean on this kernel with what they were made for, and stores what is new of that. Returns
+    /// each as it is now, or why it is held back.
+    pub(super) async fn compared(&self, probes: Vec<Arc<Probe>>) -> Vec<(Arc<Probe>, Compared)> {
+        let checker = Arc::clone(&self.parts.checker);
+        let mut facts = checker.recent_facts();
+        let mut compared = Vec::with_capacity(probes.len());
+        for probe in probes {
+            let guarded = look(&checker, &self.parts.rights, &probe, &mut facts);
+            let now = guarded.map(|guarded| Probe::clone(&probe).guarded(guarded));
+            compared.push((probe, now));
+        }
+        let unsaved = compared.iter().filter_map(|(probe, now)| {
+            let now = now.as_ref().ok()?;
+            now.guarded.is_other_than(&probe.guarded).then_some(&now.record)
+        });
+        if let Err(error) = self.parts.store.note(&unsaved.collect::<Vec<_>>()).await {
+            // The next start compares again.
+            tracing::warn!(%error, "cannot write down what probes mean on this kernel");
+        }
+        compared
     }
 
     /// Takes the probes out of the kernel whose module has gone, or was loaded as another build. Reads nothing but the
@@ -71,7 +78,7 @@ impl Controller {
     /// written as an address the kernel remembers no module.
     pub(super) async fn leave_absent_modules(&mut self) {
         let mut probes = self.parts.registry.of_modules();
-        probes.retain(|probe| in_kernel(&probe.state) && !probe.guarded.is_by_address());
+        probes.retain(|probe| probe.state.is_in_kernel() && !probe.guarded.is_by_address());
         if probes.is_empty() {
             return;
         }
@@ -98,7 +105,7 @@ impl Controller {
         // What was written to until here was written to by others.
         self.triggers.set_apart();
         let (there, absent): (Vec<_>, Vec<_>) =
-            held.into_iter().partition(|(probe, _)| in_kernel(&probe.state));
+            held.into_iter().partition(|(probe, _)| probe.state.is_in_kernel());
         for (probe, found) in absent {
             self.parts.registry.put(found.hold(Probe::clone(&probe)));
         }

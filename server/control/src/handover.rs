@@ -109,8 +109,8 @@ impl Controller {
             // Changes by other programs stay: both instances must record the same.
             let (enabled, filter) = match observed.events.get(&probe.uid) {
                 Some(ObservedEvent::Lost(_)) => continue,
-                Some(ObservedEvent::There { switch, filter, .. }) => {
-                    (probe.is_to_record() && *switch != Switch::Off, filter.clone())
+                Some(ObservedEvent::There { seen, .. }) => {
+                    (probe.is_to_record() && seen.switch != Switch::Off, seen.filter.clone())
                 }
                 Some(ObservedEvent::Unknown(_)) | None => (probe.is_to_record(), probe.spec.filter.clone()),
             };

@@ -5,31 +5,21 @@
 use std::collections::VecDeque;
 use std::sync::Arc;
 
-use super::source::Notations;
 use super::step::Step;
 use super::{Probe, ProbeState, Trouble};
 use crate::error::Error;
-use kprobed_lang::definition::{ProbeDefinition, ProbeKind};
+use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::Hits;
 use kprobed_trace::pipeline::EventSource;
-use kprobed_verdict::validate::Report;
-
-/// What a definition says, and the verdict on it.
-#[derive(Clone, Debug)]
-pub(super) struct Basis {
-    pub(super) definition: ProbeDefinition,
-    /// How people write the numbers that it records.
-    pub(super) notations: Notations,
-    pub(super) report: Report,
-}
+use kprobed_verdict::checker::CheckOutcome;
 
 /// The change.
 #[derive(Debug)]
 pub(super) struct Job {
     /// The probe as it is to be. Once it is defined, with its event and schema.
     pub(super) probe: Probe,
-    /// What its definition is based on, if it is to be defined.
-    pub(super) basis: Option<Box<Basis>>,
+    /// The check of its definition, if it is to be defined.
+    pub(super) basis: Option<Box<CheckOutcome>>,
     steps: VecDeque<Step>,
     /// The steps that were carried out.
     pub(super) done: Vec<Step>,
@@ -68,7 +58,7 @@ impl Job {
     /// others, such as those of assembly, the first instruction can have an entry in the exception table or be a jump,
     /// code can enter behind it, and the function can be the last one of its module: each rule that objects to
     /// a place in a module objects to some first instructions.
-    pub(super) fn define(mut probe: Probe, basis: Basis, steps: Vec<Step>) -> Self {
+    pub(super) fn define(mut probe: Probe, basis: CheckOutcome, steps: Vec<Step>) -> Self {
         // How the kernel lists it is not known before.
         probe.record.kernel_listing.clear();
         let Some(module) = &basis.report.absent_module else {

@@ -1,15 +1,16 @@
 //! Requests for changes of probes: what is done for each, all judged by one look at the kernel; and what would be done.
 //!
 //! Owns which changes are made together, and the audit entries of those that are refused. Never judges a definition
-//! itself: [`super::create`], [`super::update`], [`super::replace`] and [`super::remove`] do. Writes nothing:
-//! [`super::change`] does.
+//! itself: [`super::create`], [`super::update`], [`super::replace`], [`super::remove`] and [`super::adopt`] do. Writes
+//! nothing: [`super::change`] does.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 use kprobed_audit::Entry;
+use kprobed_rights::RuleName;
 
-use super::audited::refused;
+use super::audited::{self, refused};
 use super::command::{Applied, Asked, Change, Changed, Removed, Unit};
 use super::controller::Controller;
 use super::job::Job;
@@ -18,6 +19,7 @@ use super::plan::{KernelPlan, PlannedStep};
 use super::remove::Room;
 use super::step::Step;
 use super::{Probe, ProbeState, Sight};
+use crate::auth::Caller;
 use crate::error::Error;
 use crate::store::{Edit, RequestKey};
 use kprobed_host::kernel::RecentFacts;
@@ -94,14 +96,15 @@ impl Work {
         Self { forgets, profile, ..Self::new(Some(before), job) }
     }
 
-    /// The same as what a client asks for.
-    pub(super) fn asked(self, request: Option<RequestKey>, entry: Entry) -> Self {
+    /// The same as what a caller asks for, whom this rule allows it.
+    pub(super) fn asked(
+        self,
+        change: &'static str,
+        by: (&Caller, Option<RuleName>),
+        request: Option<RequestKey>,
+    ) -> Self {
+        let entry = audited::of_probe(change, by, request.as_ref(), &self.probe().record);
         Self { request, entry: Some(Arc::new(entry)), ..self }
-    }
-
-    /// The same as what the daemon does by itself, whatever the database says.
-    pub(super) fn insisting(self, entry: Entry) -> Self {
-        Self { entry: Some(Arc::new(entry)), insists: true, ..self }
     }
 
     /// Whether it makes a probe of an event that the kernel has.
@@ -137,9 +140,10 @@ impl Work {
             let name = self.probe().name.clone();
             return Changed::Removed(Removed { name, profile: self.profile, note: "" });
         }
-        let probe = self.job.probe;
         // The kernel decides which state a new one will have.
-        let state = if self.before.is_none() { ProbeState::Pending } else { probe.state.clone() };
+        let is_new = self.before.is_none() && !self.adopts();
+        let probe = self.job.probe;
+        let state = if is_new { ProbeState::Pending } else { probe.state.clone() };
         Changed::Probe(Arc::new(Probe { state, ..probe }))
     }
 }
@@ -184,8 +188,6 @@ pub(super) struct Grounds<'a> {
     pub(super) claimed: HashSet<ProbeName>,
     /// How many probes each account has, with those that this request makes.
     pub(super) made_by: HashMap<String, u64>,
-    /// Requests that are known not to be carried out yet, each by its principal and its id.
-    pub(super) new_requests: HashSet<(String, String)>,
     /// The last hit counts of all probes, if some are deleted; or why they cannot be read.
     pub(super) profiles: Result<HashMap<ProbeUid, HitProfile>, Error>,
     /// Probes that it changes, and whether it deletes them.
@@ -199,7 +201,6 @@ impl<'a> Grounds<'a> {
             observed,
             claimed: HashSet::new(),
             made_by: HashMap::new(),
-            new_requests: HashSet::new(),
             profiles: Ok(HashMap::new()),
             changed: HashMap::new(),
         }
@@ -270,7 +271,6 @@ impl Controller {
         });
         let observed = self.observer.observe(&targets.collect::<Vec<_>>());
         let mut grounds = Grounds::new(checker.recent_facts(), observed);
-        grounds.new_requests = self.new_requests(changes).await;
         if changes.iter().any(|one| matches!(one.change, Change::Remove(_))) {
             grounds.profiles = self.profiles_by_uid();
         }
@@ -280,9 +280,23 @@ impl Controller {
                 Change::Create(request) => self.judge_creation(caller, request, &mut grounds).await,
                 Change::Update(request) => self.judge_update(caller, request, &mut grounds).await,
                 Change::Remove(request) => self.judge_removal(caller, request, &mut grounds).await,
+                Change::Adopt(request) => self.judge_adoption(caller, request, &mut grounds).await,
             });
         }
         judged
+    }
+
+    /// The answer to a request that was carried out before: its probe as it is now, if the caller may look at it.
+    pub(super) fn repeated(
+        &self,
+        caller: &Caller,
+        request: &RequestKey,
+        uid: ProbeUid,
+    ) -> Result<Arc<Probe>, Error> {
+        // If the probe has gone since, the outcome is gone with it.
+        let probe = self.parts.registry.by_uid(uid).ok_or_else(|| Error::no_probe(&request.id))?;
+        Sight::new(&self.parts.rights, caller.clone()).require(&probe)?;
+        Ok(self.shown(&probe))
     }
 
     /// What would be done, in the order in which [`Self::change`] does it.

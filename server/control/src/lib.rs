@@ -5,8 +5,9 @@
 //! event from the kernel that the database does not know of.
 //!
 //! `store` has the database, `auth` who asks for a change and whether the roles of this host allow it, and `error`
-//! why a request was not carried out. Nothing here knows a connection, a service or the configuration: commands come
-//! in by [`ControlHandle`], and probes and their changes are read from [`Registry`].
+//! why a request was not carried out, of which `status` makes the status of gRPC. Nothing here knows a connection, a
+//! service or the configuration: commands come in by [`ControlHandle`], and probes and their changes are read from
+//! [`Registry`].
 
 mod accept;
 mod account;
@@ -50,7 +51,6 @@ mod reconcile;
 mod registry;
 mod remove;
 mod repair;
-mod repeated;
 mod replace;
 mod retries;
 mod sample;
@@ -60,6 +60,7 @@ mod sight;
 mod source;
 mod state_log;
 mod states;
+pub mod status;
 mod step;
 pub mod store;
 #[cfg(test)]
@@ -70,7 +71,7 @@ mod update;
 mod watch;
 
 pub use account::Terms;
-pub use adopt::{AdoptRequest, Adopted, Declared};
+pub use adopt::{AdoptRequest, Declared};
 pub use adoptable::Obstacle;
 pub use aggregation::{CreateAggregation, NumberedAggregation, grown_since};
 pub use budget::{BudgetSettings, CostTable, Costs};

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use super::livepatched::PatchedPlace;
 use super::probe::{Probe, ProbeState, Trouble};
+use super::step::Seen;
 use kprobed_host::kernel::Livepatches;
 use kprobed_host::tracefs::{Alteration, InstanceFile, Presence};
 use kprobed_lang::definition::ProbeKind;
@@ -34,13 +35,10 @@ pub(super) enum ObservedEvent {
     Lost(Presence),
     /// Our event exists.
     There {
-        switch: Switch,
-        /// The filter in force; empty for none.
-        filter: String,
+        /// Its switch, its filter, and whether the kernel has armed it.
+        seen: Seen,
         /// Another program has added places to it.
         shared: bool,
-        /// It is switched on, but its kprobe is marked as disabled.
-        unarmed: bool,
         /// Its module is not loaded.
         module_is_absent: bool,
     },
@@ -106,13 +104,11 @@ impl Observed {
 
 /// The state of a probe, given what the kernel has.
 pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -> ProbeState {
-    match &probe.state {
-        ProbeState::Pending | ProbeState::Failed(_) | ProbeState::HeldBack(_) | ProbeState::Expired(_) => {
-            return probe.state.clone();
-        }
-        _ => {}
+    if !probe.state.is_in_kernel() {
+        return probe.state.clone();
     }
-    let ObservedEvent::There { switch, filter, shared, unarmed, module_is_absent } = event else {
+    let ObservedEvent::There { seen: Seen { switch, filter, unarmed }, shared, module_is_absent } = event
+    else {
         let lost = lost(event);
         // The daemon does not take a name from another program.
         let is_repaired = matches!(event, ObservedEvent::Lost(Presence::Absent));
@@ -327,8 +323,8 @@ mod tests {
     }
 
     fn event(switch: Switch, filter: &str) -> ObservedEvent {
-        let filter = filter.to_owned();
-        ObservedEvent::There { switch, filter, shared: false, unarmed: false, module_is_absent: false }
+        let seen = Seen { switch, filter: filter.to_owned(), unarmed: false };
+        ObservedEvent::There { seen, shared: false, module_is_absent: false }
     }
 
     fn drift(state: &ProbeState) -> &Trouble {
@@ -367,10 +363,8 @@ mod tests {
             event(Switch::On, ""),
             ObservedEvent::Lost(Presence::Absent),
             ObservedEvent::There {
-                switch: Switch::On,
-                filter: "a == 1".to_owned(),
+                seen: Seen { switch: Switch::On, filter: "a == 1".to_owned(), unarmed: true },
                 shared: false,
-                unarmed: true,
                 module_is_absent: false,
             },
         ];
@@ -455,8 +449,8 @@ mod tests {
         let switch = prop::sample::select(switch.to_vec());
         let there = (switch, prop_oneof![Just(""), Just("a == 1")], any::<[bool; 3]>()).prop_map(
             |(switch, filter, [shared, unarmed, module_is_absent])| {
-                let filter = filter.to_owned();
-                ObservedEvent::There { switch, filter, shared, unarmed, module_is_absent }
+                let seen = Seen { switch, filter: filter.to_owned(), unarmed };
+                ObservedEvent::There { seen, shared, module_is_absent }
             },
         );
         let presence = prop_oneof![Just(Presence::Absent), Just(Presence::Foreign)];
@@ -479,7 +473,7 @@ mod tests {
             let altered = altered.map(altered_file).unwrap_or_default();
             let switches = Switches { altered, kprobes, ftrace, ..all_on() };
             let records = match &event {
-                ObservedEvent::There { switch, filter, shared, unarmed, module_is_absent } => {
+                ObservedEvent::There { seen: Seen { switch, filter, unarmed }, shared, module_is_absent } => {
                     *switch == Switch::On && *filter == probe.spec.filter && !shared && !unarmed && !module_is_absent
                         && records_all && kprobes && ftrace
                 }

@@ -11,6 +11,7 @@ use std::time::Duration;
 use super::observed::{Observed, ObservedEvent, Switch, Switches};
 use super::own;
 use super::probe::Probe;
+use super::step::Seen;
 use kprobed_host::kernel::Livepatches;
 use kprobed_host::tracefs::{
     Alteration, CachedReading, CurrentInstance, Instance, InstanceFile, KprobeList, Presence,
@@ -101,7 +102,7 @@ impl Observer {
                 Ok(event) => event,
                 // Its files went while they were read: with the instance, or alone.
                 Err(error) if !instance.root().is_dir() => return Err(error),
-                Err(error) => match self.presence(&*self.tracefs.kprobe_list()?, probe)? {
+                Err(error) => match own::presence(&self.tracefs, &*self.tracefs.kprobe_list()?, probe)? {
                     presence if presence.is_ours() => ObservedEvent::Unknown(error.to_string()),
                     presence => ObservedEvent::Lost(presence),
                 },
@@ -145,21 +146,13 @@ impl Observer {
         })
     }
 
-    fn presence(&self, list: &KprobeList, probe: &Probe) -> Result<Presence, TracefsError> {
-        match &probe.own {
-            Some(own) => self.tracefs.presence_in(list, own),
-            None if self.tracefs.has_event(probe.name.group(), probe.name.event()) => Ok(Presence::Foreign),
-            None => Ok(Presence::Absent),
-        }
-    }
-
     fn event(
         &self,
         instance: &Instance,
         lists: &mut Lists,
         probe: &Probe,
     ) -> Result<ObservedEvent, TracefsError> {
-        let presence = self.presence(&lists.kprobes, probe)?;
+        let presence = own::presence(&self.tracefs, &lists.kprobes, probe)?;
         if !presence.is_ours() {
             return Ok(ObservedEvent::Lost(presence));
         }
@@ -176,10 +169,8 @@ impl Observer {
         let unarmed = switch == Switch::On && self.is_unarmed(lists, probe);
         let is_loaded = |module| lists.modules.as_ref().is_none_or(|modules| modules.contains(module));
         Ok(ObservedEvent::There {
-            switch,
-            filter,
+            seen: Seen { switch, filter, unarmed },
             shared: presence == Presence::Shared,
-            unarmed,
             module_is_absent: probe.module().is_some_and(|module| !is_loaded(module)),
         })
     }

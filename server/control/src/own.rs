@@ -13,10 +13,23 @@ use super::observed::{ObservedEvent, lost};
 use super::probe::Probe;
 use crate::error::Error;
 use kprobed_host::tracefs::format::Format;
-use kprobed_host::tracefs::{Instance, OwnEvent, Presence, Tracefs, TracefsError};
+use kprobed_host::tracefs::{Instance, KprobeList, OwnEvent, Presence, Tracefs, TracefsError};
 use kprobed_lang::model::ProbeName;
 use kprobed_trace::decode::Schema;
 use kprobed_trace::filter::{Filter, FilterError, Proofs};
+
+/// What the kernel has under the name of a probe, by a list that was just read.
+pub(super) fn presence(
+    tracefs: &Tracefs,
+    list: &KprobeList,
+    probe: &Probe,
+) -> Result<Presence, TracefsError> {
+    match &probe.own {
+        Some(own) => tracefs.presence_in(list, own),
+        None if tracefs.has_event(probe.name.group(), probe.name.event()) => Ok(Presence::Foreign),
+        None => Ok(Presence::Absent),
+    }
+}
 
 /// Refuses if the event of that name is not ours.
 pub(super) fn require(presence: Presence, name: &ProbeName) -> Result<(), Error> {

@@ -7,10 +7,11 @@ use std::sync::Arc;
 
 use super::controller::Controller;
 use super::footprint::Footprint;
+use super::source::host_event_fields;
 use super::{Probe, Sight, Trouble};
 use crate::auth::{Caller, Rights};
 use crate::error::Error;
-use kprobed_lang::definition::ProbeDefinition;
+use kprobed_lang::definition::{ProbeDefinition, ProbeKind};
 use kprobed_lang::model::{Labels, ProbeName};
 use kprobed_rights::{Known, Method, Object, Question, Read, Reads, RuleName};
 use kprobed_verdict::checker::{DefinitionText, group_of};
@@ -18,7 +19,14 @@ use kprobed_verdict::checker::{DefinitionText, group_of};
 impl Controller {
     /// Refuses a change of a probe that its caller may not make, or a probe that it may not have made.
     pub(super) fn require(&self, caller: &Caller, probe: &Probe) -> Result<Option<RuleName>, Error> {
-        on_probe(&self.parts.rights, caller, probe, &probe.object())
+        let rights = &self.parts.rights;
+        if probe.kind == ProbeKind::Event && probe.schema.is_none() && !probe.spec.filter.is_empty() {
+            // It is not recorded yet, and what its filter tells depends on its fields.
+            let schema = host_event_fields(self.tracefs(), &self.parts.checker, &probe.name).ok();
+            let known = Probe { schema, ..probe.clone() };
+            return on_probe(rights, caller, &known, &known.object());
+        }
+        on_probe(rights, caller, probe, &probe.object())
     }
 
     /// The same for a probe as a change would leave it. The refusal says what it reads then to those who may look at
@@ -113,7 +121,7 @@ pub fn on_probe(
 pub(super) fn denied_to_maker(rights: &Rights, probe: &Probe, footprint: &Footprint) -> Option<Trouble> {
     let (maker, method) = (probe.record.maker()?, Method::named("CreateProbe")?);
     let object = footprint.object(&probe.name, &probe.spec.labels);
-    let object = Object { reads: footprint.reads_of_spec(&probe.spec), ..object };
+    let object = Object { reads: footprint.reads_of_spec(&probe.spec, probe.schema.as_deref()), ..object };
     let decision = rights.roles().decide(Question { principal: &maker, method, object: Some(&object) });
     if decision.is_allowed() {
         return None;

@@ -8,11 +8,10 @@
 use std::collections::{BTreeMap, HashSet};
 use std::fmt;
 
-use super::controller::in_kernel;
 use super::handover::Recorded;
 use super::job::Job;
 use super::remove::Room;
-use super::step::{Phase, Step};
+use super::step::Step;
 use kprobed_host::tracefs::{Alteration, OwnEvent};
 use kprobed_lang::model::ProbeName;
 
@@ -112,13 +111,6 @@ fn quoted(text: &str) -> String {
     text.replace('\'', r"'\''")
 }
 
-/// What an event is like once the steps so far are done.
-#[derive(Clone, Debug)]
-struct After {
-    filter: String,
-    enabled: bool,
-}
-
 /// A plan that is being made.
 #[derive(Debug)]
 pub(super) struct KernelPlan {
@@ -128,7 +120,8 @@ pub(super) struct KernelPlan {
     other: String,
     buffer_kib: u64,
     steps: Vec<PlannedStep>,
-    changed: BTreeMap<ProbeName, After>,
+    /// Events that are made or changed, as they are once the steps so far are done.
+    changed: BTreeMap<ProbeName, Recorded>,
     deleted: HashSet<ProbeName>,
 }
 
@@ -155,17 +148,17 @@ impl KernelPlan {
 
     /// Adds the creation and change of events, in the order in which [`super::execute`] does that.
     pub(super) fn change(&mut self, jobs: &[&Job]) {
-        for phase in Phase::ALL {
-            for job in jobs {
-                for step in job.steps().filter(|step| step.phase() == phase) {
-                    self.event(&job.probe.name, step.clone());
-                }
-            }
+        let steps = jobs.iter().flat_map(|job| job.steps().map(|step| (&job.probe.name, step)));
+        let mut steps: Vec<_> = steps.collect();
+        steps.sort_by_key(|(_, step)| step.order());
+        for (name, step) in steps {
+            self.event(name, step.clone());
         }
-        for job in jobs.iter().filter(|job| in_kernel(&job.probe.state)) {
-            let after = After { filter: job.probe.spec.filter.clone(), enabled: job.probe.is_to_record() };
-            self.deleted.remove(&job.probe.name);
-            self.changed.insert(job.probe.name.clone(), after);
+        for job in jobs.iter().filter(|job| job.probe.state.is_in_kernel()) {
+            let (name, filter) = (job.probe.name.clone(), job.probe.spec.filter.clone());
+            let enabled = job.probe.is_to_record();
+            self.deleted.remove(&name);
+            self.changed.insert(name.clone(), Recorded { name, filter, enabled, stacks: None, id: 0 });
         }
     }
 
@@ -176,25 +169,14 @@ impl KernelPlan {
 
     /// What is recorded after the steps so far, given what is recorded now.
     pub(super) fn recorded(&self, now: Vec<Recorded>) -> Vec<Recorded> {
-        let known: HashSet<_> = now.iter().map(|event| event.name.clone()).collect();
-        let new = self.changed.iter().filter(|(name, _)| !known.contains(*name));
-        let new = new.map(|(name, After { filter, enabled })| Recorded {
-            name: name.clone(),
-            filter: filter.clone(),
-            enabled: *enabled,
-            stacks: None,
-            id: 0,
-        });
         let stays = now.into_iter().filter(|event| !self.deleted.contains(&event.name));
-        let stays = stays.map(|event| match self.changed.get(&event.name) {
-            Some(After { filter, enabled }) => {
-                Recorded { filter: filter.clone(), enabled: *enabled, ..event }
-            }
-            None => event,
-        });
-        let mut recorded: Vec<_> = stays.chain(new).collect();
-        recorded.sort_by(|one, other| one.name.cmp(&other.name));
-        recorded
+        let mut recorded: BTreeMap<_, _> = stays.map(|event| (event.name.clone(), event)).collect();
+        for (name, after) in &self.changed {
+            let (filter, enabled) = (after.filter.clone(), after.enabled);
+            let before = recorded.remove(name).unwrap_or_else(|| after.clone());
+            recorded.insert(name.clone(), Recorded { filter, enabled, ..before });
+        }
+        recorded.into_values().collect()
     }
 
     /// Adds the deletion of events, with what `room` does so that it empties no buffer in use. Those of the host are no

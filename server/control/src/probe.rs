@@ -8,17 +8,16 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::budget::stored_trouble;
-use super::create::settled_state;
 use super::footprint::Footprint;
 use super::guard::Guarded;
 use crate::error::{Error, Reason};
-use crate::store::{ProbeSpec, Record, StoreError};
+use crate::store::{Record, StoreError};
 use kprobed_host::tracefs::OwnEvent;
-use kprobed_lang::definition::{Code, Diagnostic, ProbeDefinition, ProbeKind};
+use kprobed_lang::definition::{Code, Diagnostic, ProbeKind};
 use kprobed_rights::Object;
 use kprobed_trace::decode::Schema;
-use kprobed_verdict::meaning::Meaning;
-use kprobed_verdict::validate::{Arming, Report};
+use kprobed_verdict::checker::CheckOutcome;
+use kprobed_verdict::validate::Arming;
 
 /// State of a probe: what the kernel has, compared with what was asked.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -66,9 +65,9 @@ impl ProbeState {
         Self::HeldBack(Trouble { code: error.reason.name, reason, hint })
     }
 
-    /// Whether it follows from what the kernel has. Otherwise it is the outcome of a change,
+    /// Whether the kernel has the probe, so that the state follows from that. Otherwise it is the outcome of a change,
     /// whatever the kernel has.
-    pub(super) const fn is_of_the_kernel(&self) -> bool {
+    pub(super) const fn is_in_kernel(&self) -> bool {
         match self {
             Self::Pending | Self::Failed(_) | Self::HeldBack(_) | Self::Expired(_) => false,
             Self::Armed | Self::Disabled | Self::Drifted(_) | Self::Tripped(_) => true,
@@ -250,27 +249,17 @@ impl Probe {
     }
 
     /// A probe whose definition was checked, and which is not in the kernel yet.
-    pub(super) fn checked(
-        record: Record,
-        definition: &ProbeDefinition,
-        report: &Report,
-        (meaning, footprint): (Meaning, Footprint),
-    ) -> Self {
-        let state = settled_state(record.spec.enabled);
-        Self::unresolved(record, definition.kind, state)
-            .guarded(Guarded::new(meaning))
-            .resolved(definition, report, footprint)
+    pub(super) fn checked(record: Record, outcome: &CheckOutcome) -> Self {
+        let probe = Self::unresolved(record, outcome.definition.kind, ProbeState::Pending);
+        let probe = probe.guarded(Guarded::new(outcome.meaning())).resolved(outcome);
+        Self { state: probe.settled(), ..probe }
     }
 
     /// With the findings of a check of its definition.
-    pub(super) fn resolved(
-        self,
-        definition: &ProbeDefinition,
-        report: &Report,
-        footprint: Footprint,
-    ) -> Self {
+    pub(super) fn resolved(self, outcome: &CheckOutcome) -> Self {
+        let CheckOutcome { definition, report, .. } = outcome;
         Self {
-            footprint,
+            footprint: Footprint::of(outcome),
             warnings: definition.warnings.clone(),
             location: report.location.clone(),
             told_location: report.told_location(),
@@ -303,6 +292,15 @@ impl Probe {
         Some(stored_trouble(self.trip.as_ref()?, &self.name))
     }
 
+    /// Its state while the kernel has it as it is wanted.
+    pub(super) fn settled(&self) -> ProbeState {
+        match self.tripped() {
+            Some(why) => ProbeState::Tripped(why),
+            None if self.spec.enabled => ProbeState::Armed,
+            None => ProbeState::Disabled,
+        }
+    }
+
     /// Whether it is kept out of the kernel until its module is loaded.
     pub(super) fn waits_for_module(&self) -> bool {
         matches!(&self.state, ProbeState::HeldBack(trouble) if trouble.waits_for_module())
@@ -314,17 +312,10 @@ impl Probe {
         Self { guarded, ..self }
     }
 
-    /// The same probe with another specification.
-    pub(super) fn wanting(&self, spec: ProbeSpec) -> Self {
-        let mut probe = self.clone();
-        probe.record.spec = spec;
-        probe
-    }
-
     /// What rules are compared with.
     pub fn object(&self) -> Object<'_> {
         let object = self.footprint.object(&self.name, &self.spec.labels);
-        Object { reads: self.footprint.reads_of_spec(&self.spec), ..object }
+        Object { reads: self.footprint.reads_of_spec(&self.spec, self.schema.as_deref()), ..object }
     }
 
     /// The module that its place is in.

@@ -15,15 +15,13 @@ use kprobed_audit::Entry;
 use super::account::Account;
 use super::audited;
 use super::controller::{Controller, ControllerParts, LiveProbe};
-use super::create::{refuse, settled_state};
-use super::footprint::Footprint;
-use super::guard::{Held, Looked, look};
-use super::job::{Basis, Job};
+use super::create::refuse;
+use super::job::Job;
 use super::judge::{Before, Work, each};
 use super::lease::{AtStart, Leases, expired};
 use super::observed::{Observed, ObservedEvent};
 use super::source::{event_source, of_stored};
-use super::step::{self, Aim, Seen};
+use super::step::{self, Aim};
 use super::{Probe, ProbeState, Trouble, own};
 use crate::error::Error;
 use crate::store::{Interrupted, ProbeSpec, Record, StoredProbe};
@@ -33,7 +31,7 @@ use kprobed_lang::definition::{Definition, ProbeKind};
 use kprobed_lang::model::ProbeUid;
 use kprobed_trace::decode::Schema;
 use kprobed_trace::pipeline::SourceTable;
-use kprobed_verdict::checker::{CheckOutcome, Checker};
+use kprobed_verdict::checker::Checker;
 
 /// A change that was not acknowledged when the daemon ended.
 pub(super) struct Unfinished {
@@ -77,17 +75,13 @@ pub(super) async fn find(
         let at_start = leases.at_start(&mut record, left.is_some());
         // What it has recorded until now is read, whatever becomes of it.
         live.extend(left.as_ref().and_then(|_| still_recorded(parts, sources, &mut facts, &record)));
-        let state = match &left {
-            Some(_) if record.spec.enabled => ProbeState::Armed,
-            Some(_) => ProbeState::Disabled,
-            None => ProbeState::Pending,
-        };
         // What its filter is about.
         let schema = live.get(&record.uid).map(|live: &LiveProbe| Arc::clone(&live.source.origin.schema));
-        let probe = Probe { own: left, schema, ..as_probe(&parts.checker, record, state) };
+        let probe = Probe { own: left, schema, ..as_probe(&parts.checker, record) };
         let state = match (unreadable, at_start) {
             (Some(why), _) => ProbeState::Failed(Trouble::of_row(&probe.name, &why)),
-            (None, AtStart::Wanted) => probe.state.clone(),
+            (None, AtStart::Wanted) if probe.own.is_some() => probe.settled(),
+            (None, AtStart::Wanted) => ProbeState::Pending,
             // Its event is removed with those of all others whose time is over.
             (None, AtStart::Over | AtStart::Unheld) => {
                 let over = expired(&probe, &leases.now()).map(|(_, trouble)| ProbeState::Expired(trouble));
@@ -112,7 +106,7 @@ pub(super) async fn find(
             && let Some(left) = left_of(tracefs, &list, &record)?.filter(|left| claimed.insert(left.id))
         {
             live.extend(still_recorded(parts, sources, &mut facts, &record));
-            made = Some(Probe { own: Some(left), ..as_probe(&parts.checker, record, ProbeState::Pending) });
+            made = Some(Probe { own: Some(left), ..as_probe(&parts.checker, record) });
         }
         unfinished.push(Unfinished { uid, entry, made, stays });
     }
@@ -157,34 +151,36 @@ impl Controller {
     /// Makes probes record as their rows say: those that the kernel still has, and those that are defined anew. Those
     /// that mean something else on this kernel, and those that cannot be brought back, are not in the kernel then.
     pub(super) async fn bring_back(&mut self, wanted: &[ProbeUid]) {
-        let probes: Vec<_> = wanted.iter().filter_map(|uid| self.parts.registry.by_uid(*uid)).collect();
-        let probes = self.compared(probes).await;
-        let observed =
-            self.observer.observe(&probes.iter().map(|(probe, _)| Arc::clone(probe)).collect::<Vec<_>>());
+        let probes = wanted.iter().filter_map(|uid| self.parts.registry.by_uid(*uid));
+        let (probes, damaged): (Vec<_>, Vec<_>) = probes.partition(|probe| probe.require_readable().is_ok());
+        let out = |probe: &Arc<Probe>| Probe { own: None, schema: None, ..Probe::clone(probe) };
+        let mut works: Vec<_> = damaged.iter().map(|probe| keeping_out(probe, out(probe))).collect();
+        let observed = self.observer.observe(&probes);
         let list = self.tracefs().kprobe_list().unwrap_or_default();
         let checker = Arc::clone(&self.parts.checker);
         let mut facts = checker.recent_facts();
-        let mut works = Vec::with_capacity(probes.len());
-        for (probe, held) in probes {
-            let schema = self.live.get(&probe.uid).map(|live| Arc::clone(&live.source.origin.schema));
-            let judged = match held {
-                Some(held) => Err(held.hold(Probe::clone(&probe))),
-                None if probe.require_readable().is_err() => {
-                    Err(Probe { own: None, schema: None, ..Probe::clone(&probe) })
+        for (probe, compared) in self.compared(probes).await {
+            let probe = match compared {
+                Ok(now) => self.parts.registry.put(now),
+                Err(held) => {
+                    works.push(keeping_out(&probe, held.hold(Probe::clone(&probe))));
+                    continue;
                 }
-                None => match job(&checker, &mut facts, &observed, &list, &probe, schema) {
-                    Err(_) if probe.own.is_none() && probe.kind == ProbeKind::Event => {
-                        tracing::info!(probe = %probe.name, "the host does not have the event of a probe: it waits");
-                        let state = settled_state(probe.is_to_record());
-                        Ok(Job::change(Probe { state, ..Probe::clone(&probe) }, Vec::new()))
-                    }
-                    judged => judged.map_err(|error| failed(&probe, &error)),
-                },
             };
-            works.push(match judged {
-                Ok(job) => Work::new(Some(Before { probe, drifted: false, is_to_record: false }), job),
-                Err(kept_out) => keeping_out(&probe, kept_out),
-            });
+            let schema = self.live.get(&probe.uid).map(|live| Arc::clone(&live.source.origin.schema));
+            let job = match job(&checker, &mut facts, &observed, &list, &probe, schema) {
+                Ok(job) => job,
+                Err(_) if probe.own.is_none() && probe.kind == ProbeKind::Event => {
+                    tracing::info!(probe = %probe.name, "the host does not have the event of a probe: it waits");
+                    let waiting = Probe { state: probe.settled(), ..Probe::clone(&probe) };
+                    Job::change(waiting, Vec::new())
+                }
+                Err(error) => {
+                    works.push(keeping_out(&probe, failed(&probe, &error)));
+                    continue;
+                }
+            };
+            works.push(Work::new(Some(Before { probe, drifted: false, is_to_record: false }), job));
         }
         let befores: Vec<_> = works.iter().filter_map(|work| work.before.as_ref()).collect();
         let befores: Vec<_> = befores.into_iter().map(|before| Arc::clone(&before.probe)).collect();
@@ -202,37 +198,6 @@ impl Controller {
                 self.parts.registry.put(probe);
             }
         }
-    }
-
-    /// Compares what probes mean on this kernel with what they were made for. Returns them with why they are held back;
-    /// absent if they are not.
-    async fn compared(&mut self, probes: Vec<Arc<Probe>>) -> Vec<(Arc<Probe>, Option<Box<Held>>)> {
-        let checker = Arc::clone(&self.parts.checker);
-        let mut facts = checker.recent_facts();
-        let (mut compared, mut unsaved) = (Vec::with_capacity(probes.len()), Vec::new());
-        for probe in probes {
-            if probe.require_readable().is_err() {
-                compared.push((probe, None));
-                continue;
-            }
-            match look(&checker, &self.parts.rights, &probe, &mut facts) {
-                Looked::Held(held) => compared.push((probe, Some(held))),
-                Looked::Clear(guarded) => {
-                    let is_other = guarded.is_other_than(&probe.guarded);
-                    let probe = self.parts.registry.put(Probe::clone(&probe).guarded(guarded));
-                    if is_other {
-                        unsaved.push(Arc::clone(&probe));
-                    }
-                    compared.push((probe, None));
-                }
-            }
-        }
-        let records: Vec<_> = unsaved.iter().map(|probe| &probe.record).collect();
-        if let Err(error) = self.parts.store.note(&records).await {
-            // The next start compares again.
-            tracing::warn!(%error, "cannot write down what probes mean on this kernel");
-        }
-        compared
     }
 }
 
@@ -270,7 +235,6 @@ fn still_recorded(
     let reader = (&parts.mounted.tracefs, &*parts.checker);
     match event_source(reader, record, (&definition, &notations)) {
         Ok((id, source)) => {
-            source.origin.set_labels(record.spec.labels.clone());
             sources.insert([(id, Arc::clone(&source))]);
             Some((record.uid, LiveProbe { source, ever_enabled: true, account: Account::default() }))
         }
@@ -294,10 +258,7 @@ pub(super) fn job(
     let outcome = checker.check_text(&spec.definition, facts)?;
     // Its name is its own, or is checked below.
     refuse(spec.definition.as_str(), &outcome, None)?;
-    let footprint = Footprint::of(&outcome);
-    let notations = outcome.notations();
-    let CheckOutcome { definition, report, .. } = outcome;
-    let is_of_host = definition.is_of_host_event();
+    let is_of_host = outcome.definition.is_of_host_event();
     if probe.own.is_none() && !is_of_host && list.lines_of(&record.name).next().is_some() {
         return Err(Error::exists_foreign(&record.name));
     }
@@ -311,26 +272,20 @@ pub(super) fn job(
         Some(probe.is_to_record())
     };
     let aim = Aim { enabled, filter: &spec.filter, stack: spec.stack };
-    let state = match probe.tripped() {
-        Some(why) => ProbeState::Tripped(why),
-        None => settled_state(spec.enabled),
-    };
-    let found = Probe { kind: definition.kind, state, ..probe.clone() };
-    let mut found = found.resolved(&definition, &report, footprint);
+    let found = Probe { kind: outcome.definition.kind, state: probe.settled(), ..probe.clone() };
+    let mut found = found.resolved(&outcome);
     if found.own.is_none() {
         // The definition is rendered anew: another kernel may know other arguments.
-        let line = checker.kernel_line(&definition, record.name.parts()).text;
+        let line = checker.kernel_line(&outcome.definition, record.name.parts()).text;
         let steps = step::define(&line, aim);
         found.record.kernel_definition = line;
-        return Ok(Job::define(found, Basis { definition, notations, report }, steps));
+        return Ok(Job::define(found, outcome, steps));
     }
-    let (Some(ObservedEvent::There { switch, filter, unarmed, .. }), Some(schema)) =
-        (observed.events.get(&record.uid), schema)
+    let (Some(ObservedEvent::There { seen, .. }), Some(schema)) = (observed.events.get(&record.uid), schema)
     else {
         return Err(own::missing(Presence::Absent, &record.name));
     };
-    let seen = Seen { switch: *switch, filter: filter.clone(), unarmed: *unarmed };
-    Ok(Job::change(Probe { schema: Some(schema), ..found }, step::change(&seen, aim)))
+    Ok(Job::change(Probe { schema: Some(schema), ..found }, step::change(seen, aim)))
 }
 
 /// A probe that the kernel does not have.
@@ -340,11 +295,11 @@ fn failed(probe: &Probe, error: &Error) -> Probe {
 }
 
 /// A probe of which only its row is known, and what its definition says.
-pub(super) fn as_probe(checker: &Checker, record: Record, state: ProbeState) -> Probe {
+pub(super) fn as_probe(checker: &Checker, record: Record) -> Probe {
     let reading = checker.reading(&record.spec.definition);
     let kind = match &reading.result {
         Ok(Definition::Probe(definition)) => definition.kind,
         Ok(Definition::Delete(_)) | Err(_) => ProbeKind::Entry,
     };
-    Probe::unresolved(record, kind, state)
+    Probe::unresolved(record, kind, ProbeState::Pending)
 }

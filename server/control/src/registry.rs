@@ -6,7 +6,6 @@ use std::collections::{BTreeMap, HashMap};
 use std::mem::discriminant;
 use std::sync::{Arc, PoisonError, RwLock, RwLockReadGuard};
 
-use super::controller::in_kernel;
 use super::state_log::StateLog;
 use super::{Probe, ProbeState};
 use crate::error::{Error, Reason};
@@ -65,18 +64,20 @@ impl Registry {
 
     /// Probes that the kernel has, and that are to record or have a filter, by name.
     pub(super) fn in_instance(&self) -> Vec<Arc<Probe>> {
-        self.those(|probe| in_kernel(&probe.state) && (probe.spec.enabled || !probe.spec.filter.is_empty()))
+        self.those(|probe| {
+            probe.state.is_in_kernel() && (probe.spec.enabled || !probe.spec.filter.is_empty())
+        })
     }
 
     /// Probes that the kernel has and that are to record, by name.
     pub(super) fn recording(&self) -> Vec<Arc<Probe>> {
-        self.those(|probe| in_kernel(&probe.state) && probe.is_to_record())
+        self.those(|probe| probe.state.is_in_kernel() && probe.is_to_record())
     }
 
     /// Probes that the kernel has and that clients have enabled, by name: also those that were
     /// disarmed for their cost.
     pub(super) fn enabled(&self) -> Vec<Arc<Probe>> {
-        self.those(|probe| in_kernel(&probe.state) && probe.spec.enabled)
+        self.those(|probe| probe.state.is_in_kernel() && probe.spec.enabled)
     }
 
     /// Whether a probe that is to record has a filter.
@@ -88,7 +89,7 @@ impl Registry {
     /// event of the host, by name.
     pub(super) fn of_modules(&self) -> Vec<Arc<Probe>> {
         self.those(|probe| {
-            let is_there = in_kernel(&probe.state) || matches!(probe.state, ProbeState::HeldBack(_));
+            let is_there = probe.state.is_in_kernel() || matches!(probe.state, ProbeState::HeldBack(_));
             let awaits_event = probe.kind == ProbeKind::Event && probe.own.is_none();
             is_there && (probe.guarded.module().is_some() || awaits_event)
         })
@@ -187,7 +188,7 @@ impl Registry {
             self.log.note_removal(&last);
         }
         // A start puts probes before it brings them back: watchers hear of the outcome alone.
-        if !probe.state.is_of_the_kernel() && probe.state != ProbeState::Pending {
+        if !probe.state.is_in_kernel() && probe.state != ProbeState::Pending {
             self.log.note(&probe);
         }
         probe
@@ -209,7 +210,7 @@ impl Registry {
         let current = probes.named.get(&shown.name);
         // A probe that was removed from the kernel meanwhile has not come back.
         let is_same = |probe: &Probe| discriminant(&probe.state) == discriminant(&shown.state);
-        let is_possible = |probe: &Probe| probe.state.is_of_the_kernel() || is_same(probe);
+        let is_possible = |probe: &Probe| probe.state.is_in_kernel() || is_same(probe);
         let is_current = current.is_some_and(|probe| {
             (probe.uid, probe.revision) == (shown.uid, shown.revision) && is_possible(probe)
         });

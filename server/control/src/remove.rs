@@ -8,7 +8,6 @@ use std::sync::Arc;
 
 use nix::errno::Errno;
 
-use super::audited::Allowed;
 use super::command::{Changed, RemoveRequest, Removed};
 use super::controller::Controller;
 use super::handover::{Recorded, Settling};
@@ -64,7 +63,8 @@ impl Controller {
         request: RemoveRequest,
         grounds: &mut Grounds<'_>,
     ) -> Result<Judged, Error> {
-        if let Some(uid) = self.carried_out(request.request.as_ref(), grounds).await?
+        if let Some(key) = &request.request
+            && let Some(uid) = self.parts.store.carried_out(key).await?
             && self.parts.registry.by_uid(uid).is_none()
             && let Ok(name) = request.name.parse()
         {
@@ -82,9 +82,8 @@ impl Controller {
             Err(_) => self.profiles_by_uid()?.remove(&probe.uid),
         };
         grounds.claim(&probe, true)?;
-        let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = allowed.change("delete", &probe.record);
-        Ok(Judged::Work(vec![Work::taking_out(&probe, None, profile).asked(request.request, entry)]))
+        let work = Work::taking_out(&probe, None, profile);
+        Ok(Judged::Work(vec![work.asked("delete", (caller, rule), request.request)]))
     }
 
     /// The hit counts of all probes that the kernel has.
@@ -112,18 +111,10 @@ impl Controller {
         outcomes.iter().map(Result::is_ok).collect()
     }
 
-    /// What the kernel has under the name of a probe.
-    pub(super) fn presence(&self, probe: &Probe) -> Result<Presence, Error> {
-        Ok(match &probe.own {
-            Some(event) => self.tracefs().presence(event)?,
-            None if self.tracefs().has_event(probe.name.group(), probe.name.event()) => Presence::Foreign,
-            None => Presence::Absent,
-        })
-    }
-
     /// Refuses when the kernel's event is not ours.
     pub(super) fn require_own(&self, probe: &Probe) -> Result<(), Error> {
-        own::require(self.presence(probe)?, &probe.name)
+        let list = self.tracefs().kprobe_list()?;
+        own::require(own::presence(self.tracefs(), &list, probe)?, &probe.name)
     }
 
     pub(super) fn forget_live(&mut self, gone: &[ProbeUid]) {
@@ -198,13 +189,10 @@ impl Controller {
             Ok(list) => list,
             Err(error) => return probes.iter().map(|_| Err(error.again().into())).collect(),
         };
-        let switch_off = |probe: &Arc<Probe>| match &probe.own {
-            Some(event) => {
-                let presence = self.tracefs().presence_in(&list, event)?;
-                end(&self.parts.instance, probe, presence)?;
-                Ok(presence)
-            }
-            None => self.presence(probe),
+        let switch_off = |probe: &Arc<Probe>| -> Result<Presence, Error> {
+            let presence = own::presence(self.tracefs(), &list, probe)?;
+            end(&self.parts.instance, probe, presence)?;
+            Ok(presence)
         };
         probes.iter().map(switch_off).collect()
     }

@@ -18,7 +18,7 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::command::UpdateRequest;
-use super::controller::{Controller, in_kernel};
+use super::controller::Controller;
 use super::judge::{Before, Grounds, Work, each};
 use super::observed::{Observed, ObservedEvent};
 use super::plan::PlannedStep;
@@ -79,12 +79,6 @@ pub enum LookOutcome {
     WouldRepair,
 }
 
-impl LookOutcome {
-    fn only_others() -> Self {
-        Self::NotRepaired { reason: "only others can do something about it".to_owned() }
-    }
-}
-
 /// Whether a probe was repaired so often that the daemon repairs it no more.
 fn is_left_alone(retries: &Retries, uid: ProbeUid) -> bool {
     retries.times(uid) >= MOST_REPAIRS
@@ -137,39 +131,56 @@ impl Controller {
 
     /// What [`Self::reconcile`] would do now.
     pub(super) fn plan_repairs(&self, force: bool) -> Reconciliation {
-        let now_ns = trace_clock_ns();
         let probes = self.parts.registry.all();
         self.observer.forget();
         let observed = self.observer.observe(&probes);
         let found = self.note_states(&probes, &observed);
+        let (outcomes, works) = self.judge_repairs(&probes, &found, observed, force);
+        let probes = found.into_iter().zip(outcomes);
+        let probes = probes.map(|(found, outcome)| Reconciled { now: Arc::clone(&found), found, outcome });
+        let works = works.into_iter().map(|(_, work)| work).collect();
+        Reconciliation { probes: probes.collect(), plan: self.plan(&each(works)) }
+    }
+
+    /// What is to be done about probes that were looked at, and the works for it, each with the index of its probe.
+    /// With `force` also for those that were repaired too often or too recently.
+    fn judge_repairs(
+        &self,
+        probes: &[Arc<Probe>],
+        found: &[Arc<Probe>],
+        observed: Observed,
+        force: bool,
+    ) -> (Vec<LookOutcome>, Vec<(usize, Work)>) {
+        let now_ns = trace_clock_ns();
         let checker = Arc::clone(&self.parts.checker);
         let mut grounds = Grounds::new(checker.recent_facts(), observed);
-        let mut work = Vec::new();
-        let mut outcome = |probe: &Arc<Probe>, found: &Probe| {
-            if !is_wrong(found) {
-                return LookOutcome::AsWanted;
-            }
-            if !force && is_left_alone(&self.retries, probe.uid) {
-                return LookOutcome::LeftAlone;
-            }
-            if !force && !self.retries.is_due(probe.uid, now_ns) {
-                return LookOutcome::NotDue;
-            }
-            match self.judge_repair(probe, &mut grounds) {
-                Ok(Some(one)) => {
-                    work.push(one);
-                    LookOutcome::WouldRepair
+        let mut works = Vec::new();
+        let mut outcomes = Vec::with_capacity(found.len());
+        for (index, (probe, found)) in probes.iter().zip(found).enumerate() {
+            outcomes.push(if !is_wrong(found) {
+                LookOutcome::AsWanted
+            } else if !force && is_left_alone(&self.retries, probe.uid) {
+                LookOutcome::LeftAlone
+            } else if !force && !self.retries.is_due(probe.uid, now_ns) {
+                LookOutcome::NotDue
+            } else {
+                match self.judge_repair(probe, &mut grounds) {
+                    Ok(Some(work)) => {
+                        works.push((index, work));
+                        LookOutcome::WouldRepair
+                    }
+                    // Its state says why. Nothing was tried: the daemon repairs it as soon as that is possible.
+                    Ok(None) => LookOutcome::NotRepaired {
+                        reason: "only others can do something about it".to_owned(),
+                    },
+                    Err(error) => {
+                        tracing::debug!(probe = %probe.name, %error, "cannot repair a probe now");
+                        LookOutcome::NotRepaired { reason: error.to_string() }
+                    }
                 }
-                Ok(None) => LookOutcome::only_others(),
-                Err(error) => LookOutcome::NotRepaired { reason: error.to_string() },
-            }
-        };
-        let probes = probes.iter().zip(&found).map(|(probe, found)| Reconciled {
-            outcome: outcome(probe, found),
-            found: Arc::clone(found),
-            now: Arc::clone(found),
-        });
-        Reconciliation { probes: probes.collect(), plan: self.plan(&each(work)) }
+            });
+        }
+        (outcomes, works)
     }
 
     /// Looks at all probes, and repairs those that can be repaired and are due. Reads each list of
@@ -186,51 +197,19 @@ impl Controller {
         let found = self.note_states(&probes, &observed);
         let written = self.written_by_others();
         self.note_interference(&found, &observed.switches, &written);
-        let mut outcomes = vec![LookOutcome::AsWanted; found.len()];
-        let mut due = Vec::new();
-        for ((outcome, probe), found) in outcomes.iter_mut().zip(probes).zip(&found) {
-            if is_wrong(found) {
-                *outcome = LookOutcome::NotDue;
-                if is_left_alone(&self.retries, probe.uid) {
-                    *outcome = LookOutcome::LeftAlone;
-                } else if self.retries.is_due(probe.uid, now_ns) {
-                    due.push((outcome, probe));
-                }
-            }
-        }
-        if !due.is_empty() {
-            self.repair_all(due, observed).await;
-        }
+        let (mut outcomes, works) = self.judge_repairs(&probes, &found, observed, false);
+        self.repair_all(works, &mut outcomes).await;
         tracing::debug!(probes = found.len(), took = ?begun.elapsed(), "looked at the probes");
         (found, outcomes)
     }
 
-    /// Repairs probes that are due, if they can be repaired.
-    async fn repair_all(&mut self, due: Vec<(&mut LookOutcome, Arc<Probe>)>, observed: Observed) {
+    /// Repairs probes, and notes the outcome of each at its index.
+    async fn repair_all(&mut self, works: Vec<(usize, Work)>, outcomes: &mut [LookOutcome]) {
         let pause = self.parts.repair_interval.unwrap_or(PAUSE).min(PAUSE);
         let now_ns = trace_clock_ns();
-        let checker = Arc::clone(&self.parts.checker);
-        let mut grounds = Grounds::new(checker.recent_facts(), observed);
-        let (mut work, mut places) = (Vec::new(), Vec::new());
-        for (outcome, probe) in due {
-            match self.judge_repair(&probe, &mut grounds) {
-                Ok(Some(one)) => {
-                    work.push(one);
-                    places.push(outcome);
-                }
-                // Its state says why. Nothing was tried: the daemon repairs it as soon as that is
-                // possible.
-                Ok(None) => {
-                    *outcome = LookOutcome::only_others();
-                }
-                Err(error) => {
-                    tracing::debug!(probe = %probe.name, %error, "cannot repair a probe now");
-                    *outcome = LookOutcome::NotRepaired { reason: error.to_string() };
-                }
-            }
-        }
+        let (indexes, mut works): (Vec<_>, Vec<_>) = works.into_iter().unzip();
         // After the last repair, the state says so if another program changes the probe again.
-        for one in &mut work {
+        for one in &mut works {
             if one.job.begins_host_event() {
                 // Its owner has made it anew, which is no quarrel.
                 continue;
@@ -238,10 +217,10 @@ impl Controller {
             let times = self.retries.note(one.job.probe.uid, now_ns, pause);
             one.job.probe.left_alone = Some(times).filter(|times| *times >= MOST_REPAIRS);
         }
-        let repaired: Vec<_> = work.iter().map(|one| one.job.probe.name.clone()).collect();
-        let outcomes = self.change(each(work)).await;
-        for ((name, place), outcome) in repaired.into_iter().zip(places).zip(outcomes) {
-            *place = match outcome {
+        let repaired: Vec<_> = works.iter().map(|one| one.job.probe.name.clone()).collect();
+        let changed = self.change(each(works)).await;
+        for ((name, index), outcome) in repaired.into_iter().zip(indexes).zip(changed) {
+            let outcome = match outcome {
                 Ok(_) => {
                     tracing::warn!(probe = %name, "repaired a probe that others had changed");
                     LookOutcome::Repaired
@@ -251,6 +230,9 @@ impl Controller {
                     LookOutcome::NotRepaired { reason: error.to_string() }
                 }
             };
+            if let Some(place) = outcomes.get_mut(index) {
+                *place = outcome;
+            }
         }
     }
 
@@ -326,14 +308,15 @@ impl Controller {
             return Ok(None);
         }
         let wanted = Probe::clone(probe);
-        let request = UpdateRequest::to_switch(probe.name.to_string(), probe.is_to_record());
+        let enabled = Some(probe.is_to_record());
+        let request = UpdateRequest { enabled, ..UpdateRequest::default() };
         let job = match grounds.observed.events.get(&probe.uid) {
             Some(ObservedEvent::Lost(found))
                 if (*found == Presence::Absent) != (probe.kind == ProbeKind::Event) =>
             {
                 self.define_anew(wanted, grounds)?
             }
-            Some(ObservedEvent::There { .. }) if in_kernel(&probe.state) => {
+            Some(ObservedEvent::There { .. }) if probe.state.is_in_kernel() => {
                 self.judge_change(probe, wanted, &request, grounds)?
             }
             _ => return Ok(None),

@@ -8,7 +8,6 @@ use std::sync::Arc;
 use std::time::SystemTime;
 
 use super::Probe;
-use super::audited::Allowed;
 use super::command::UpdateRequest;
 use super::controller::Controller;
 use super::create::{creation, refuse, require_stacks};
@@ -69,11 +68,10 @@ impl Controller {
         let job = creation(record, outcome);
         self.judge_host_event_filter(&job)?;
         let rule = self.require(caller, &job.probe)?;
-        let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = allowed.change("update", &job.probe.record);
         let profile = self.profiles_by_uid().ok().and_then(|mut profiles| profiles.remove(&probe.uid));
         let old = Work::taking_out(probe, None, profile);
-        Ok(Judged::Work(vec![old, Work::new(None, job).asked(request.request, entry)]))
+        let new = Work::new(None, job).asked("update", (caller, rule), request.request);
+        Ok(Judged::Work(vec![old, new]))
     }
 }
 

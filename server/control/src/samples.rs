@@ -18,7 +18,7 @@ use kprobed_verdict::validate::Arming;
 
 use crate::auth::{AuditQueue, Caller, Rights};
 use crate::create::new_probe;
-use crate::guard::{Looked, look};
+use crate::guard::look;
 use crate::judge::Grounds;
 use crate::observed::Switches;
 use crate::reconcile::{as_probe, job};
@@ -95,8 +95,8 @@ pub fn recalled(checker: &Checker, records: Vec<Record>) -> Vec<Probe> {
     let (observed, mut facts) = (observed(), checker.recent_facts());
     let rights = Rights::new(Roles::default(), AuditQueue::new().0);
     let recalled = records.into_iter().map(|record| {
-        let probe = as_probe(checker, record, ProbeState::Pending);
-        let Looked::Clear(guarded) = look(checker, &rights, &probe, &mut facts) else {
+        let probe = as_probe(checker, record);
+        let Ok(guarded) = look(checker, &rights, &probe, &mut facts) else {
             panic!("`{}` is held back", probe.name)
         };
         let probe = probe.guarded(guarded);

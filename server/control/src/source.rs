@@ -62,7 +62,9 @@ pub(super) fn event_source(
     let options = CompileOptions { stack: record.spec.stack, ..options };
     let (id, plan) = compiled(tracefs, name, &options)?;
     let schema_id = NEXT_SCHEMA_ID.fetch_add(1, Ordering::Relaxed);
-    Ok((id, Arc::new(EventSource::new(schema_id, record.uid, name.clone(), plan))))
+    let source = EventSource::new(schema_id, record.uid, name.clone(), plan);
+    source.origin.set_labels(record.spec.labels.clone());
+    Ok((id, Arc::new(source)))
 }
 
 /// The fields of an event of the host.

@@ -30,32 +30,16 @@ pub enum Step {
     Delete,
 }
 
-/// The order in which the steps of many events are taken: all that go off, then all definitions,
-/// filters, and all that go on.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Phase {
-    Disable,
-    Define,
-    Filter,
-    Enable,
-    /// Not together with other changes: see [`super::remove`].
-    Delete,
-}
-
-impl Phase {
-    /// The phases of a change, in order.
-    pub(super) const ALL: [Self; 4] = [Self::Disable, Self::Define, Self::Filter, Self::Enable];
-}
-
 impl Step {
-    /// When it is taken.
-    pub(super) const fn phase(&self) -> Phase {
+    /// Its place in the order in which the steps of many events are taken: all that go off, then all definitions,
+    /// filters, and all that go on. An event is not deleted together with other changes: see [`super::remove`].
+    pub(super) const fn order(&self) -> u8 {
         match self {
-            Self::Disable => Phase::Disable,
-            Self::Define { .. } => Phase::Define,
-            Self::Filter { .. } => Phase::Filter,
-            Self::Enable => Phase::Enable,
-            Self::Delete => Phase::Delete,
+            Self::Disable => 0,
+            Self::Define { .. } => 1,
+            Self::Filter { .. } => 2,
+            Self::Enable => 3,
+            Self::Delete => 4,
         }
     }
 }
@@ -176,8 +160,7 @@ mod tests {
             let filtered = steps.iter().position(|step| matches!(step, Step::Filter { .. }));
             let on = steps.iter().position(|step| *step == Step::Enable);
             // The order of one is that of many.
-            let phases = steps.iter().map(|step| Phase::ALL.iter().position(|phase| *phase == step.phase()));
-            prop_assert!(phases.is_sorted());
+            prop_assert!(steps.iter().map(Step::order).is_sorted());
             // What is recorded meanwhile passes a filter that was, or is to be; its stacks pass the same.
             prop_assert!(!stack || filtered.is_none() || seen.switch != Switch::On || off.is_some());
             prop_assert!(filtered.is_none_or(|at| off.is_none_or(|off| off < at) && on.is_none_or(|on| at < on)));

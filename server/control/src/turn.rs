@@ -4,11 +4,12 @@
 //! is [`super::controller`].
 
 use std::collections::VecDeque;
+use std::sync::Weak;
 
 use tokio::sync::OwnedSemaphorePermit;
 
 use super::command::Command;
-use crate::places::Places;
+use crate::auth::Caller;
 
 /// Commands of one principal that may wait for the control thread. More wait in their callers, which hold them.
 pub(super) const MOST_OF_ONE: usize = 16;
@@ -17,30 +18,38 @@ pub(super) const MOST_OF_ONE: usize = 16;
 pub(super) type Account = String;
 
 /// A command on its way to the control thread.
-#[derive(Debug)]
 pub(super) struct QueuedCommand {
-    account: Account,
+    /// Who asks. Absent for the daemon, and for requests that change nothing.
+    pub(super) caller: Option<Caller>,
+    /// What it asks for, for the log.
+    pub(super) kind: &'static str,
+    /// Whether it may write to the kernel.
+    pub(super) writes: bool,
+    /// Its caller holds this for as long as it waits. Absent if the command is carried out in any case.
+    pub(super) alive: Option<Weak<()>>,
     pub(super) command: Command,
     /// Given back when the control thread takes the command.
-    place: Option<OwnedSemaphorePermit>,
+    pub(super) place: Option<OwnedSemaphorePermit>,
 }
 
 impl QueuedCommand {
-    /// A command that waits, once its principal has a place for it.
-    pub(super) async fn new(command: Command, places: &Places<Account>) -> Self {
-        let account = command.caller().map(|caller| caller.principal.account()).unwrap_or_default();
-        let place = places.take(&account).await;
-        Self { account, command, place }
+    /// A command that is carried out whether its caller waits or not, and writes nothing to the kernel.
+    pub(super) fn new(command: Command) -> Self {
+        Self { caller: None, kind: "", writes: false, alive: None, command, place: None }
     }
 
-    /// A command that the control thread gives to itself.
-    pub(super) fn of_the_daemon(command: Command) -> Self {
-        Self { account: Account::new(), command, place: None }
+    pub(super) fn account(&self) -> Account {
+        self.caller.as_ref().map(|caller| caller.principal.account()).unwrap_or_default()
+    }
+
+    /// Whether the caller has gone: its deadline has passed, it has cancelled the call, or its connection has closed.
+    pub(super) fn is_abandoned(&self) -> bool {
+        self.alive.as_ref().is_some_and(|alive| alive.strong_count() == 0)
     }
 }
 
 /// Commands that wait, those of each principal in their order.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub(super) struct Turns {
     /// Principals in the order of their turns. None is there without a command.
     waiting: VecDeque<(Account, VecDeque<QueuedCommand>)>,
@@ -53,22 +62,22 @@ pub(super) struct Turns {
 impl Turns {
     /// A command waits.
     pub(super) fn push(&mut self, queued: QueuedCommand) {
+        let account = queued.account();
         let mut all = self.waiting.iter_mut().chain(&mut self.last);
-        match all.find(|(account, _)| *account == queued.account) {
+        match all.find(|(known, _)| *known == account) {
             Some((_, commands)) => commands.push_back(queued),
-            None => self.waiting.push_back((queued.account.clone(), VecDeque::from([queued]))),
+            None => self.waiting.push_back((account, VecDeque::from([queued]))),
         }
     }
 
     /// The next command.
-    pub(super) fn next(&mut self) -> Option<Command> {
+    pub(super) fn next(&mut self) -> Option<QueuedCommand> {
         self.waiting.extend(self.last.take().filter(|(_, commands)| !commands.is_empty()));
         let (account, mut commands) = self.waiting.pop_front()?;
-        let QueuedCommand { command, place, .. } = commands.pop_front()?;
-        drop(place);
+        let taken = commands.pop_front()?;
         self.last = Some((account, commands));
         self.was_taken = true;
-        Some(command)
+        Some(QueuedCommand { place: None, ..taken })
     }
 
     /// Whether the next turn is that of a command, whatever else is due: one waits, and none has just been carried out.
@@ -82,9 +91,9 @@ impl Turns {
     }
 
     /// The command that was taken last is the next one all the same.
-    pub(super) fn put_back(&mut self, command: Command) {
+    pub(super) fn put_back(&mut self, taken: QueuedCommand) {
         let (account, mut commands) = self.last.take().unwrap_or_default();
-        commands.push_front(QueuedCommand { account: account.clone(), command, place: None });
+        commands.push_front(taken);
         self.waiting.push_front((account, commands));
     }
 }
@@ -98,16 +107,12 @@ mod tests {
     use tokio::task::JoinSet;
 
     use super::*;
-    use crate::auth::{Caller, Operation};
+    use crate::auth::Operation;
     use crate::{Controller, CreateRequest};
 
     fn caller(uid: u32) -> Caller {
         let principal = Principal::of_names(&[format!("uid:{uid}")]).unwrap();
         Caller::new(Arc::new(principal), Method::named("CreateProbe").unwrap(), Operation::default())
-    }
-
-    fn who(command: &Command) -> String {
-        command.caller().map(|caller| caller.principal.account()).unwrap_or_default()
     }
 
     /// Whatever is due is done between two commands, and a command is carried out between two of that.
@@ -116,7 +121,7 @@ mod tests {
         let mut turns = Turns::default();
         assert!(!turns.has_turn(), "none waits");
         for _ in 0..2 {
-            turns.push(QueuedCommand::of_the_daemon(Command::Stop(None)));
+            turns.push(QueuedCommand::new(Command::Stop(None)));
         }
         for _ in 0..2 {
             assert!(turns.has_turn() && turns.has_turn(), "until it has had its turn");
@@ -149,14 +154,14 @@ mod tests {
         };
         assert_eq!(arrive(&mut turns).await, MOST_OF_ONE, "the others wait in their callers");
         // Under way.
-        assert_eq!(who(&turns.next().unwrap()), "uid:1");
+        assert_eq!(turns.next().unwrap().account(), "uid:1");
         for uid in [2, 2, 3] {
             ask(uid);
         }
         arrive(&mut turns).await;
         let mut order = Vec::new();
         for _ in 0..7 {
-            order.push(who(&turns.next().unwrap()));
+            order.push(turns.next().unwrap().account());
             arrive(&mut turns).await;
         }
         assert_eq!(order, ["uid:2", "uid:3", "uid:1", "uid:2", "uid:1", "uid:1", "uid:1"]);
@@ -165,8 +170,8 @@ mod tests {
         turns.put_back(next);
         ask(4);
         arrive(&mut turns).await;
-        assert_eq!(who(&turns.next().unwrap()), "uid:1");
-        assert_eq!(who(&turns.next().unwrap()), "uid:4");
+        assert_eq!(turns.next().unwrap().account(), "uid:1");
+        assert_eq!(turns.next().unwrap().account(), "uid:4");
         asking.abort_all();
     }
 }

@@ -4,24 +4,22 @@
 
 use std::sync::Arc;
 
-use super::audited::Allowed;
 use super::command::{Changed, UpdateRequest};
 use super::controller::Controller;
-use super::create::{refuse, settled_state};
-use super::footprint::Footprint;
-use super::guard::{Looked, look};
-use super::job::{Basis, Job};
+use super::create::refuse;
+use super::guard::look;
+use super::job::Job;
 use super::judge::{Before, Grounds, Judged, Work};
 use super::observed::{ObservedEvent, lost};
-use super::step::{self, Aim, Seen};
+use super::step::{self, Aim};
 use super::{Probe, ProbeState};
 use crate::auth::Caller;
 use crate::error::{Error, Reason};
 use crate::store::ProbeSpec;
 use kprobed_host::tracefs::Presence;
 use kprobed_lang::definition::ProbeKind;
-use kprobed_lang::model::{KernelChange, LabelChange, MetadataChange};
-use kprobed_verdict::checker::{CheckOutcome, DefinitionText};
+use kprobed_lang::model::KernelChange;
+use kprobed_verdict::checker::DefinitionText;
 
 impl Controller {
     pub(super) async fn judge_update(
@@ -33,7 +31,7 @@ impl Controller {
         let probe = self.probe(caller, &request.name)?;
         self.require(caller, &probe)?;
         if let Some(key) = &request.request
-            && self.carried_out(Some(key), grounds).await? == Some(probe.uid)
+            && self.parts.store.carried_out(key).await? == Some(probe.uid)
         {
             return Ok(Judged::Done(Changed::Probe(self.repeated(caller, key, probe.uid)?)));
         }
@@ -55,7 +53,7 @@ impl Controller {
         let spec = &probe.spec;
         let labels =
             spec.labels.changed(&request.labels).map_err(|error| Error::labels("set_labels", &error))?;
-        let wanted = ProbeSpec {
+        let spec_wanted = ProbeSpec {
             definition: Arc::clone(&spec.definition),
             enabled: request.enabled.unwrap_or(spec.enabled),
             filter: request.filter.clone().unwrap_or_else(|| spec.filter.clone()),
@@ -69,10 +67,11 @@ impl Controller {
             if matches!(probe.state, ProbeState::Expired(_)) && request.metadata.lease.is_none() {
                 return Err(Error::lease_ended(&probe.name));
             }
-            return self.judge_replacement(caller, &probe, wanted, &definition, request, grounds);
+            return self.judge_replacement(caller, &probe, spec_wanted, &definition, request, grounds);
         }
         // A client that changes it wants it to be repaired again.
-        let mut wanted = Probe { left_alone: None, ..probe.wanting(wanted) };
+        let mut wanted = Probe { left_alone: None, ..Probe::clone(&probe) };
+        wanted.record.spec = spec_wanted;
         if request.enabled.is_some() {
             // Whoever switches it has seen that it was disarmed for its cost.
             wanted.record.trip = None;
@@ -89,12 +88,11 @@ impl Controller {
         let rule = self.require_changed(caller, &probe, &job.probe)?;
         let record = &mut job.probe.record;
         (record.revision, record.update_time) = (probe.revision + 1, now.wall);
-        let allowed = Allowed { caller, rule, request: request.request.as_ref() };
-        let entry = allowed.change(request.change(), record);
         // An event that is defined anew has a new account.
         let drifted = drifted && job.basis.is_none();
         let before = Before { probe, drifted, is_to_record: request.enabled == Some(true) };
-        Ok(Judged::Work(vec![Work::new(Some(before), job).asked(request.request, entry)]))
+        let work = Work::new(Some(before), job).asked(request.change(), (caller, rule), request.request);
+        Ok(Judged::Work(vec![work]))
     }
 
     /// Whether a probe can be changed as requested, and what must be done in the kernel. Judged by
@@ -125,7 +123,7 @@ impl Controller {
         let Grounds { observed, facts, .. } = grounds;
         let event = observed.events.get(&probe.uid);
         match (event, &probe.own) {
-            (Some(ObservedEvent::There { switch, filter, unarmed, module_is_absent, .. }), Some(own)) => {
+            (Some(ObservedEvent::There { seen, module_is_absent, .. }), Some(own)) => {
                 if request.enabled == Some(true) {
                     let arming = match probe.arming {
                         // Its module was not loaded when it was looked at.
@@ -139,20 +137,14 @@ impl Controller {
                 if let Some(filter) = new_filter.filter(|filter| !filter.is_empty()) {
                     self.executor().judge_filter(own, filter, probe.schema.as_ref())?;
                 }
-                let seen = Seen { switch: *switch, filter: filter.clone(), unarmed: *unarmed };
                 let spec = &wanted.spec;
                 let aim = Aim { enabled: request.enabled, filter: &spec.filter, stack: spec.stack };
-                let steps = step::change(&seen, aim);
-                let state = match wanted.tripped() {
-                    Some(why) => ProbeState::Tripped(why),
-                    None => settled_state(wanted.is_to_record()),
-                };
-                Ok(Job::change(Probe { state, ..wanted }, steps))
+                let steps = step::change(seen, aim);
+                Ok(Job::change(Probe { state: wanted.settled(), ..wanted }, steps))
             }
             // It is recorded as it is wanted when it appears.
             (Some(ObservedEvent::Lost(Presence::Absent)), _) if probe.kind == ProbeKind::Event => {
-                let state = settled_state(wanted.is_to_record());
-                Ok(Job::change(Probe { state, ..wanted }, Vec::new()))
+                Ok(Job::change(Probe { state: wanted.settled(), ..wanted }, Vec::new()))
             }
             (Some(ObservedEvent::Lost(_)), _) if probe.kind == ProbeKind::Event => {
                 self.define_anew(wanted, grounds)
@@ -187,28 +179,21 @@ impl Controller {
             return Err(Error::exists_foreign(&probe.name));
         }
         let guarded = match look(&self.parts.checker, &self.parts.rights, &probe, &mut grounds.facts) {
-            Looked::Clear(guarded) => guarded,
-            Looked::Held(held) if held.waits_for_module() => held.into_guarded(),
-            Looked::Held(held) => return Err(held.error(&probe)),
+            Ok(guarded) => guarded,
+            Err(held) if held.waits_for_module() => held.into_guarded(),
+            Err(held) => return Err(held.error(&probe)),
         };
         let definition = Arc::clone(&probe.spec.definition);
         let outcome = self.parts.checker.check_text(&definition, &mut grounds.facts)?;
         refuse(definition.as_str(), &outcome, None)?;
-        let footprint = Footprint::of(&outcome);
-        let notations = outcome.notations();
-        let CheckOutcome { definition, report, .. } = outcome;
         if probe.is_to_record() {
-            grounds.observed.switches.require_firing(definition.kind, report.arming)?;
+            grounds.observed.switches.require_firing(outcome.definition.kind, outcome.report.arming)?;
         }
-        let state = match probe.tripped() {
-            Some(why) => ProbeState::Tripped(why),
-            None => settled_state(probe.spec.enabled),
-        };
-        let probe = Probe { state, ..probe }.guarded(guarded);
-        let mut probe = probe.resolved(&definition, &report, footprint);
-        probe.record.kernel_definition = self.parts.checker.kernel_line(&definition, probe.name.parts()).text;
+        let mut probe = Probe { state: probe.settled(), ..probe }.guarded(guarded).resolved(&outcome);
+        let line = self.parts.checker.kernel_line(&outcome.definition, probe.name.parts());
+        probe.record.kernel_definition = line.text;
         let steps = step::define(&probe.kernel_definition, Aim::of(&probe));
-        let job = Job::define(probe, Basis { definition, notations, report }, steps);
+        let job = Job::define(probe, outcome, steps);
         self.judge_host_event_filter(&job)?;
         Ok(job)
     }
@@ -235,28 +220,6 @@ impl UpdateRequest {
             && self.definition.is_none()
             && self.labels.is_empty()
             && self.metadata.is_empty()
-    }
-
-    /// A request to switch a probe, and nothing else.
-    pub(super) fn to_switch(name: String, enabled: bool) -> Self {
-        Self { enabled: Some(enabled), ..Self::of(name) }
-    }
-
-    /// A request that changes nothing.
-    pub(super) fn of(name: String) -> Self {
-        Self {
-            name,
-            enabled: None,
-            filter: None,
-            labels: LabelChange::default(),
-            metadata: MetadataChange::default(),
-            take_over: false,
-            accept: false,
-            definition: None,
-            etag: None,
-            request: None,
-            validate_only: false,
-        }
     }
 }
 

@@ -144,7 +144,7 @@ pub fn check(data: &[u8]) {
                 !(first && second) && (first || second || !readable)
             });
         }
-        let features = KernelFilterFeatures { functions: true, cpu_lists: true, task_names: true };
+        let features = KernelFilterFeatures { functions: true, cpu_lists: true };
         for features in [KernelFilterFeatures::default(), features] {
             let Some(pushed) = bound.kernel_text(features).text else { continue };
             let kernel = Filter::parse(&pushed).unwrap_or_else(|error| panic!("{pushed:?}: {error}"));

@@ -169,5 +169,5 @@ fn decoded(records: &[Record<'_>]) -> Vec<Columns> {
             assert_eq!(columns.len(), before + usize::from(decoded));
         }
     }
-    table.iter_mut().map(|(_, (_, columns))| columns.take()).collect()
+    table.iter_mut().map(|(_, (_, columns))| columns.clone()).collect()
 }

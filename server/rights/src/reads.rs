@@ -68,17 +68,7 @@ impl Read {
     }
 
     const fn bit(self) -> u16 {
-        match self {
-            Self::Registers => 1,
-            Self::Stack => 1 << 1,
-            Self::KernelMemory => 1 << 2,
-            Self::UserMemory => 1 << 3,
-            Self::Strings => 1 << 4,
-            Self::RawAddresses => 1 << 5,
-            Self::StackTraces => 1 << 6,
-            Self::HostEvents => 1 << 7,
-            Self::Addresses => 1 << 8,
-        }
+        1_u16.wrapping_shl(self as u32)
     }
 }
 

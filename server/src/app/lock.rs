@@ -1,16 +1,18 @@
-//! The lock of the state directory, which keeps a second daemon out of it.
+//! The state directory: creating it, and the lock that keeps a second daemon out of it.
 //!
 //! The kernel releases the lock when the daemon ends, however it ends. The file names the daemon's
 //! socket, so that a daemon that is refused can say which one runs.
 
 use std::fmt;
-use std::fs::{File, OpenOptions};
+use std::fs::{DirBuilder, File, OpenOptions};
 use std::io::{self, Read as _, Write as _};
-use std::os::unix::fs::OpenOptionsExt as _;
+use std::os::unix::fs::{DirBuilderExt as _, OpenOptionsExt as _};
 use std::path::{Path, PathBuf};
 
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
+
+use super::StartError;
 
 /// The file in the state directory.
 const FILE: &str = "kprobed.lock";
@@ -21,25 +23,26 @@ const SOCKET: &str = "socket ";
 /// Longest lock file that is read, in bytes.
 const MOST_BYTES: u64 = 8192;
 
-/// Held as long as the daemon runs.
+/// Makes the state directory if it is missing.
+pub(super) fn make_directory(directory: &Path) -> Result<(), StartError> {
+    let made = DirBuilder::new().recursive(true).mode(0o700).create(directory);
+    made.map_err(failed("make the state directory", directory))
+}
+
+fn failed(action: &'static str, path: &Path) -> impl Fn(io::Error) -> StartError {
+    move |source| StartError::StateDirectory { action, path: path.to_owned(), source }
+}
+
+/// Held as long as the daemon runs: two would fight over the same rows.
 #[derive(Debug)]
 pub(super) struct StateLock {
     _file: Flock<File>,
 }
 
-/// Error of taking the lock.
-#[derive(Debug)]
-pub(super) enum LockError {
-    /// Another daemon has it.
-    Held { path: PathBuf, holder: Holder },
-    /// The file cannot be made, or not be locked.
-    Io(io::Error),
-}
-
 impl StateLock {
     /// Locks a state directory, and writes there which socket its daemon has.
-    pub(super) fn take(directory: &Path, socket: &Path) -> Result<Self, LockError> {
-        let path = directory.join(FILE);
+    pub(super) fn take(directory: &Path, socket: &Path) -> Result<Self, StartError> {
+        let (path, failed) = (directory.join(FILE), failed("write to the state directory", directory));
         // The content belongs to the other daemon until this one has the lock.
         let file = OpenOptions::new()
             .read(true)
@@ -48,14 +51,14 @@ impl StateLock {
             .truncate(false)
             .mode(0o600)
             .open(&path)
-            .map_err(LockError::Io)?;
+            .map_err(&failed)?;
         let mut file = match Flock::lock(file, FlockArg::LockExclusiveNonblock) {
             Ok(file) => file,
             Err((file, Errno::EWOULDBLOCK)) => {
                 let holder = Holder { state: Some(directory.to_owned()), ..Holder::written_in(file) };
-                return Err(LockError::Held { path, holder });
+                return Err(StartError::AlreadyRunning { path, holder });
             }
-            Err((_, errno)) => return Err(LockError::Io(errno.into())),
+            Err((_, errno)) => return Err(failed(errno.into())),
         };
         let text = format!("pid {}\n{SOCKET}{}\n", std::process::id(), socket.display());
         // For people only: without it the lock is as good.
@@ -145,10 +148,25 @@ mod tests {
     use super::*;
 
     #[test]
+    fn one_daemon_for_each_directory() {
+        let parent = tempfile::tempdir().unwrap();
+        let (directory, socket) = (parent.path().join("a/b"), Path::new("/run/k.sock"));
+        make_directory(&directory).unwrap();
+        let held = StateLock::take(&directory, socket).unwrap();
+        let refused = StateLock::take(&directory, socket).unwrap_err();
+        assert!(matches!(refused, StartError::AlreadyRunning { .. }), "{refused}");
+        drop(held);
+        StateLock::take(&directory, socket).unwrap();
+        std::fs::write(parent.path().join("file"), "").unwrap();
+        let refused = make_directory(&parent.path().join("file")).unwrap_err().to_string();
+        assert!(refused.starts_with("cannot make the state directory `"), "{refused}");
+    }
+
+    #[test]
     fn who_is_refused_learns_by_whom() {
         let directory = tempfile::tempdir().unwrap();
         let lock = StateLock::take(directory.path(), Path::new("/run/a.sock")).unwrap();
-        let Err(LockError::Held { path, holder }) =
+        let Err(StartError::AlreadyRunning { path, holder }) =
             StateLock::take(directory.path(), Path::new("/run/b.sock"))
         else {
             panic!("locked twice")

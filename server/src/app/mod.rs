@@ -6,7 +6,6 @@
 mod lock;
 mod opened;
 mod start_error;
-mod state_directory;
 #[cfg(test)]
 #[cfg(feature = "nats")]
 mod tests;
@@ -22,17 +21,7 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
 
-use kprobed_proto::FILE_DESCRIPTOR_SET;
-use kprobed_proto::v1::access_service_server::AccessServiceServer;
-use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
-use kprobed_proto::v1::audit_service_server::AuditServiceServer;
-use kprobed_proto::v1::host_service_server::HostServiceServer;
-use kprobed_proto::v1::kernel_service_server::KernelServiceServer;
-use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
-use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
-use kprobed_proto::v1::reconcile_service_server::ReconcileServiceServer;
 use tokio::runtime::Handle;
-use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
 use crate::auditor::Auditor;
@@ -43,12 +32,8 @@ use crate::doctor::{Doctor, LOCKDOWN, SkippedRuns};
 use crate::export::metrics::Sources;
 use crate::export::{self, ExportParts};
 use crate::front::{self, Gate, Inherited};
-use crate::health::Declarations;
-use crate::health::{LabelsFile, Storage};
-use crate::rpc::{
-    Access, AccessServer, AggregationServer, AuditServer, EventRoutes, EventServer, HostInfo, HostServer,
-    KernelServer, LeaseServer, ProbeServer, ReconcileServer,
-};
+use crate::health::{Declarations, LabelsFile, Storage};
+use crate::rpc::{self, Access, EventServer, HostInfo, Services};
 use crate::sandbox;
 use crate::shutdown::Tasks;
 use kprobed_audit::{Action, Entry};
@@ -180,7 +165,7 @@ impl App {
         front::join_group(&config.listen.group);
         sandbox::drop_privileges(config.sandbox.mode)?;
         // A right on a directory is given only while it is there.
-        state_directory::make(&config.state.directory)?;
+        lock::make_directory(&config.state.directory)?;
         if let Some(directory) = config.listen.unix.parent()
             && let Err(error) = std::fs::create_dir_all(directory)
         {
@@ -222,7 +207,7 @@ impl App {
         let (start, started) = (SystemTime::now(), Instant::now());
         let directory = &config.state.directory;
         // First: a database that another daemon works with is not touched.
-        let lock = state_directory::claim(directory, &config.listen.unix)?;
+        let lock = StateLock::take(directory, &config.listen.unix)?;
         let store = Store::open(directory, start)
             .await
             .map_err(|source| StartError::Store { path: directory.join("kprobed.db"), source })?
@@ -369,17 +354,6 @@ impl App {
             lockdown: LOCKDOWN.into(),
             had_kprobe_events,
         };
-        let (health, health_service) = tonic_health::server::health_reporter();
-        let reflection = tonic_reflection::server::Builder::configure()
-            .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-            .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
-            .build_v1()?;
-        let kernel = KernelServer {
-            checker: Arc::clone(&checker),
-            registry: Arc::clone(&registry),
-            rights: Arc::clone(&rights),
-        };
-        let events_registry = Arc::clone(&registry);
         let storage = Storage {
             store: store.clone(),
             state_directory: config.state.directory.clone(),
@@ -396,18 +370,7 @@ impl App {
             checker: Arc::clone(&checker),
             declarations: Arc::clone(&declarations),
         };
-        let probes = ProbeServer {
-            control: control.clone(),
-            registry,
-            states: states.clone(),
-            checker: Arc::clone(&checker),
-            store,
-            declarations: Arc::clone(&declarations),
-            costs,
-            rights: Arc::clone(&rights),
-        };
-        let audit = AuditServer { store: probes.store.clone() };
-        let access = Access { rights: Arc::clone(&rights), registry: Arc::clone(&events_registry) };
+        let access = Access { rights: Arc::clone(&rights), registry: Arc::clone(&registry) };
         let filter_features = filter_features(&host);
         let labels = Arc::new(LabelsFile::new(config.host.labels_file.clone()));
         let log = Log { history: history.clone(), now: Cursor { boot_id, epoch, sequence: 0 } };
@@ -415,7 +378,7 @@ impl App {
         let parts = ExportParts {
             hub: &hub,
             log: &log,
-            store: &probes.store,
+            store: &store,
             host: &host,
             labels: &labels,
             tasks: &engine.exporting,
@@ -426,10 +389,10 @@ impl App {
         let tls = tls.map(|settings| Arc::new(LiveTls::new(settings)));
         let figures = Sources {
             control: control.clone(),
-            registry: Arc::clone(&events_registry),
+            registry,
             history,
             exporters: exporters.clone(),
-            store: probes.store.clone(),
+            store,
             tls: tls.clone(),
             kernel_release: host.kernel_release.clone(),
             procfs: config.tracing.procfs.clone(),
@@ -440,44 +403,29 @@ impl App {
             hub,
             exporters: exporters.clone(),
             control: control.clone(),
-            registry: events_registry,
             host,
             filter_features,
             log,
             access: access.clone(),
         };
-        let services = Routes::new(ProbeServiceServer::new(probes))
-            .add_service(AggregationServiceServer::new(AggregationServer {
-                control: control.clone(),
-                access: access.clone(),
-            }))
-            .add_service(AccessServiceServer::new(AccessServer { access, checker: Arc::clone(&checker) }))
-            .add_service(AuditServiceServer::new(audit))
-            .add_service(KernelServiceServer::new(kernel))
-            .add_service(LeaseServiceServer::new(LeaseServer {
-                holds,
-                vanished_after: front::VANISHED_AFTER,
-            }))
-            .add_service(EventRoutes::new(events))
-            .add_service(ReconcileServiceServer::new(ReconcileServer {
-                control: control.clone(),
-                foreign,
-                rights: Arc::clone(&rights),
-            }))
-            .add_service(HostServiceServer::new(HostServer {
-                info,
-                doctor: Arc::new(doctor),
-                states,
-                storage,
-                checker,
-                declarations,
-                exporters,
-                tls: tls.clone(),
-                labels,
-                rights: Arc::clone(&rights),
-            }))
-            .add_service(health_service)
-            .add_service(reflection);
+        let services = Services {
+            control: control.clone(),
+            access,
+            states,
+            checker,
+            costs,
+            foreign,
+            holds,
+            vanished_after: front::VANISHED_AFTER,
+            info,
+            doctor,
+            storage,
+            declarations,
+            exporters,
+            tls: tls.clone(),
+            labels,
+        };
+        let (routes, health) = rpc::routes(services, events)?;
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
 
         tasks.spawn("declarations", keeper.run(tasks.stopping().clone()));
@@ -487,7 +435,7 @@ impl App {
         let socket = sockets.own_path().map(Path::to_owned);
         // All sockets are open, and no request was served.
         sandbox::filter_calls(config.sandbox.mode)?;
-        front::serve(sockets, &config.listen, services, &tasks, streams, gate);
+        front::serve(sockets, &config.listen, routes, &tasks, streams, gate);
         let watched = Watched { control, readers, streams: streams.clone() };
         Ok(Front { tasks, health, socket, rights, tls, watched, _lock: lock })
     }
@@ -551,7 +499,7 @@ impl App {
 /// Features of the kernel's own filters (kernel/trace/trace_events_filter.c).
 fn filter_features(host: &HostIdentity) -> KernelFilterFeatures {
     let since = |release| host.kernel_numbers().is_some_and(|numbers| numbers >= release);
-    KernelFilterFeatures { functions: since((6, 4)), cpu_lists: since((6, 6)), task_names: true }
+    KernelFilterFeatures { functions: since((6, 4)), cpu_lists: since((6, 6)) }
 }
 
 /// Opens the instance, or makes it. Removes one that could not be made completely.

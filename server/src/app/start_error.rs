@@ -128,7 +128,7 @@ pub enum StartError {
 
 /// The message of a database error, with its path, and the cause once.
 fn database(path: &Path, error: &StoreError) -> String {
-    let why = match (error, sqlite(error)) {
+    let why = match (error, sqlite(error).and_then(sqlx::Error::as_database_error)) {
         (StoreError::Backup { .. }, _) | (_, None) => error.to_string(),
         (_, Some(error)) => error.message().to_owned(),
     };
@@ -137,28 +137,19 @@ fn database(path: &Path, error: &StoreError) -> String {
 }
 
 /// SQLite's own error, however it was wrapped.
-fn sqlite(error: &StoreError) -> Option<&dyn sqlx::error::DatabaseError> {
+fn sqlite(error: &StoreError) -> Option<&sqlx::Error> {
     let mut next: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(error) = next {
-        if let Some(sqlx::Error::Database(found)) = error.downcast_ref::<sqlx::Error>() {
-            return Some(found.as_ref());
+        if let Some(found @ sqlx::Error::Database(_)) = error.downcast_ref::<sqlx::Error>() {
+            return Some(found);
         }
         next = error.source();
     }
     None
 }
 
-/// SQLite's result codes (sqlite3.h).
-mod sqlite_code {
-    pub(super) const BUSY: u32 = 5;
-    pub(super) const LOCKED: u32 = 6;
-    pub(super) const READONLY: u32 = 8;
-    pub(super) const IOERR: u32 = 10;
-    pub(super) const CORRUPT: u32 = 11;
-    pub(super) const FULL: u32 = 13;
-    pub(super) const CANTOPEN: u32 = 14;
-    pub(super) const NOTADB: u32 = 26;
-}
+/// SQLite's result code for a file that it cannot open (sqlite3.h).
+const SQLITE_CANTOPEN: u32 = 14;
 
 const FAILING_DISK: &str = "the disk may be failing: look at the kernel's log";
 
@@ -240,18 +231,17 @@ fn of_database(error: &StoreError) -> Option<String> {
         StoreError::Database(error) if error.fault == Fault::Io => return Some(FAILING_DISK.to_owned()),
         _ => {}
     }
-    let code: u32 = sqlite(error)?.code()?.parse().ok()?;
+    let found = sqlite(error)?;
     // The upper bits say more precisely what happened.
-    Some(match code & 0xff {
-        sqlite_code::NOTADB | sqlite_code::CORRUPT => {
+    let code = found.as_database_error()?.code()?.parse::<u32>().unwrap_or(0) & 0xff;
+    Some(match Fault::of(found) {
+        Fault::Corrupt => {
             "put a copy of it back (`kprobed.db.backup-*`), or move it away: the daemon then starts without any probe".to_owned()
         }
-        sqlite_code::BUSY | sqlite_code::LOCKED => {
-            "end the program that has it open (`fuser -v` names it)".to_owned()
-        }
-        sqlite_code::FULL => "make room on the disk".to_owned(),
-        sqlite_code::IOERR => FAILING_DISK.to_owned(),
-        sqlite_code::READONLY | sqlite_code::CANTOPEN => {
+        Fault::Busy => "end the program that has it open (`fuser -v` names it)".to_owned(),
+        Fault::Full => "make room on the disk".to_owned(),
+        Fault::Io => FAILING_DISK.to_owned(),
+        fault if fault == Fault::ReadOnly || code == SQLITE_CANTOPEN => {
             "let the user of the daemon write to it and to its directory".to_owned()
         }
         _ => return None,

@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use kprobed_client::api::OverflowPolicy;
+use kprobed_client::api::{Delivery, OverflowPolicy};
 use kprobed_client::event::{
     EventFilter, Projection, ResumingItem, ResumingStream, StreamItem, StreamRequest, Value,
 };
@@ -23,9 +23,12 @@ use tokio::runtime::{Builder, Runtime};
 use tokio::task::JoinSet;
 use tokio_stream::wrappers::TcpListenerStream;
 
+#[path = "../../benches/support/as_daemon.rs"]
+mod as_daemon;
+
+use self::as_daemon::as_daemon;
 use super::Engine;
 use crate::auditor::Auditor;
-use crate::auth::as_daemon;
 use crate::export::tests::nats::{Server, drained_again, nats};
 use crate::export::tests::otlp::{Answer, Collector, body, field, integer, otlp};
 use crate::export::tests::{Place, Run, failing, jsonl};
@@ -123,7 +126,6 @@ fn serve_with(run: &Run, address: &str, registry: Arc<Registry>) -> (SocketAddr,
     let service = EventRoutes::new(EventServer {
         hub: Arc::clone(&run.hub),
         control,
-        registry: Arc::clone(&registry),
         host: run.host.clone(),
         filter_features: KernelFilterFeatures::default(),
         log: run.log.clone(),
@@ -150,7 +152,8 @@ impl Follower {
     async fn start(address: SocketAddr) -> Self {
         let client =
             Client::connect(format!("tcp://{address}").parse().unwrap(), ConnectOptions::default()).await;
-        let request = StreamRequest::new().overflow(OverflowPolicy::Disconnect);
+        let overflow = OverflowPolicy::Disconnect.into();
+        let request = StreamRequest::new().delivery(Delivery { overflow, ..Delivery::default() });
         let mut stream = ResumingStream::open(&client.unwrap(), request).await.unwrap();
         let (reads, mut may_read) = tokio::sync::watch::channel(true);
         let seen = Arc::new(Mutex::new(Vec::new()));

@@ -7,12 +7,10 @@ mod hosts;
 mod identity;
 mod live_tls;
 mod peer_groups;
-mod test_layer;
 mod who;
 
 pub use hosts::hosts_of_command;
 pub use identity::{Identity, Peer, of_certificate};
 pub use live_tls::{LiveTls, TlsSettings};
 pub(crate) use peer_groups::peer_groups;
-pub use test_layer::as_daemon;
 pub use who::Who;

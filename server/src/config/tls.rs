@@ -76,78 +76,72 @@ impl TlsError {
     }
 }
 
-/// The settings of a server, as they are called in the file.
+/// The section of a server.
 #[derive(Debug)]
-pub struct ServerSettings {
-    certificate: &'static str,
-    key: &'static str,
-    client_ca: &'static str,
+pub struct ServerSection {
+    name: &'static str,
     /// Protocol that is spoken inside.
-    protocols: &'static [&'static [u8]],
+    protocol: &'static [u8],
 }
 
 /// The certificates for clients.
-pub const LISTEN: ServerSettings = ServerSettings {
-    certificate: "listen.tls.certificate",
-    key: "listen.tls.key",
-    client_ca: "listen.tls.client_ca",
-    protocols: &[b"h2"],
-};
+pub const LISTEN: ServerSection = ServerSection { name: "listen.tls", protocol: b"h2" };
 
 /// The certificates for scrapers.
-pub const PROMETHEUS: ServerSettings = ServerSettings {
-    certificate: "export.prometheus.tls.certificate",
-    key: "export.prometheus.tls.key",
-    client_ca: "export.prometheus.tls.client_ca",
-    protocols: &[b"http/1.1"],
-};
+pub const PROMETHEUS: ServerSection = ServerSection { name: "export.prometheus.tls", protocol: b"http/1.1" };
+
+impl ServerSection {
+    /// Its certificate, its key and the authority of its clients.
+    fn files<'a>(&self, tls: &'a Tls) -> [PemFile<'a>; 3] {
+        [("certificate", &tls.certificate), ("key", &tls.key), ("client_ca", &tls.client_ca)]
+            .map(|(name, path)| PemFile::new(self.name, name, path))
+    }
+}
 
 /// All problems of the files of a server.
-pub(super) fn problems(settings: &ServerSettings, tls: &Tls) -> Vec<Problem> {
-    let found = [
-        certificates(settings.certificate, &tls.certificate).err(),
-        key(settings.key, &tls.key).err(),
-        verifier(settings.client_ca, &tls.client_ca).err(),
-    ];
-    let problems: Vec<_> = found.into_iter().flatten().map(|error| error.problem()).collect();
-    if problems.is_empty() {
-        // Each is good by itself: do they fit?
-        return server_config(settings, tls).err().map(|error| error.problem()).into_iter().collect();
-    }
-    problems
+pub(super) fn problems(section: &ServerSection, tls: &Tls) -> Vec<Problem> {
+    let [certificate, key, client_ca] = section.files(tls);
+    let found = [certificate.certificates().err(), key.key().err(), client_ca.verifier().err()];
+    all_problems(found, || server_config(section, tls).err())
 }
 
 /// All problems of the files of a client.
 pub(super) fn client_problems(section: &str, tls: &ClientTls) -> Vec<Problem> {
-    let name = |setting: &str| format!("{section}.{setting}");
     let found = [
-        roots(&name("ca"), &tls.ca).err(),
-        tls.certificate.as_ref().and_then(|path| certificates(&name("certificate"), path).err()),
-        tls.key.as_ref().and_then(|path| key(&name("key"), path).err()),
+        PemFile::new(section, "ca", &tls.ca).roots().err(),
+        tls.certificate
+            .as_ref()
+            .and_then(|path| PemFile::new(section, "certificate", path).certificates().err()),
+        tls.key.as_ref().and_then(|path| PemFile::new(section, "key", path).key().err()),
     ];
-    let problems: Vec<_> = found.into_iter().flatten().map(|error| error.problem()).collect();
-    if problems.is_empty() {
-        return client_config(section, tls).err().map(|error| error.problem()).into_iter().collect();
+    all_problems(found, || client_config(section, tls).err())
+}
+
+/// The problems of files, or else what they have together.
+fn all_problems(found: [Option<TlsError>; 3], together: impl FnOnce() -> Option<TlsError>) -> Vec<Problem> {
+    let mut found: Vec<_> = found.into_iter().flatten().collect();
+    if found.is_empty() {
+        // Each is good by itself: do they fit?
+        found.extend(together());
     }
-    problems
+    found.iter().map(TlsError::problem).collect()
 }
 
 /// The settings of TLS: clients have to show a certificate.
 ///
 /// # Errors
 /// See [`TlsError`].
-pub fn server_config(settings: &ServerSettings, tls: &Tls) -> Result<ServerConfig, TlsError> {
-    let certificates = certificates(settings.certificate, &tls.certificate)?;
-    let key = key(settings.key, &tls.key)?;
-    let verifier = verifier(settings.client_ca, &tls.client_ca)?;
-    let refused = |error| unfit(settings.certificate, settings.key, (&tls.certificate, &tls.key), &error);
+pub fn server_config(section: &ServerSection, tls: &Tls) -> Result<ServerConfig, TlsError> {
+    let [certificate, key, client_ca] = section.files(tls);
+    let (chain, own_key, verifier) = (certificate.certificates()?, key.key()?, client_ca.verifier()?);
+    let refused = |error| certificate.unfit(&key, &error);
     let mut config = ServerConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
         .map_err(refused)?
         .with_client_cert_verifier(verifier)
-        .with_single_cert(certificates, key)
+        .with_single_cert(chain, own_key)
         .map_err(refused)?;
-    config.alpn_protocols.extend(settings.protocols.iter().map(|protocol| protocol.to_vec()));
+    config.alpn_protocols.push(section.protocol.to_vec());
     // A resumed session of TLS 1.3 skips the client's certificate, which may have been withdrawn since.
     config.session_storage = Arc::new(NoServerSessionStorage {});
     config.send_tls13_tickets = 0;
@@ -159,42 +153,19 @@ pub fn server_config(settings: &ServerSettings, tls: &Tls) -> Result<ServerConfi
 /// # Errors
 /// See [`TlsError`].
 pub fn client_config(section: &str, tls: &ClientTls) -> Result<ClientConfig, TlsError> {
-    let name = |setting: &str| format!("{section}.{setting}");
+    let ca = PemFile::new(section, "ca", &tls.ca);
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
-        .map_err(|error| unfit(&name("ca"), &name("ca"), (&tls.ca, &tls.ca), &error))?
-        .with_root_certificates(roots(&name("ca"), &tls.ca)?);
-    let (Some(certificate), Some(key_file)) = (&tls.certificate, &tls.key) else {
+        .map_err(|error| ca.unfit(&ca, &error))?
+        .with_root_certificates(ca.roots()?);
+    let (Some(certificate), Some(key)) = (&tls.certificate, &tls.key) else {
         return Ok(builder.with_no_client_auth());
     };
-    let chain = certificates(&name("certificate"), certificate)?;
-    let own_key = key(&name("key"), key_file)?;
+    let certificate = PemFile::new(section, "certificate", certificate);
+    let key = PemFile::new(section, "key", key);
     builder
-        .with_client_auth_cert(chain, own_key)
-        .map_err(|error| unfit(&name("certificate"), &name("key"), (certificate, key_file), &error))
-}
-
-/// The problem of a certificate and its key, as the TLS library reports it.
-fn unfit(
-    certificate_setting: &str,
-    key_setting: &str,
-    (certificate, key): (&Path, &Path),
-    error: &rustls::Error,
-) -> TlsError {
-    let refused = |setting: &str, path: &Path, kind| TlsError {
-        setting: setting.to_owned(),
-        path: path.to_owned(),
-        kind,
-    };
-    match error {
-        rustls::Error::InconsistentKeys(_) => {
-            refused(key_setting, key, TlsErrorKind::OtherKey { certificate: certificate.to_owned() })
-        }
-        rustls::Error::InvalidCertificate(_) => {
-            refused(certificate_setting, certificate, TlsErrorKind::Refused(error.to_string()))
-        }
-        error => refused(key_setting, key, TlsErrorKind::Refused(error.to_string())),
-    }
+        .with_client_auth_cert(certificate.certificates()?, key.key()?)
+        .map_err(|error| certificate.unfit(&key, &error))
 }
 
 /// The settings for clients, with the end of the daemon's certificate.
@@ -203,68 +174,76 @@ fn unfit(
 /// See [`TlsError`].
 pub fn tls_settings(tls: &Tls) -> Result<TlsSettings, TlsError> {
     let config = Arc::new(server_config(&LISTEN, tls)?);
-    Ok(TlsSettings { config, certificate_end: certificate_end(&tls.certificate) })
+    let [certificate, ..] = LISTEN.files(tls);
+    Ok(TlsSettings { config, certificate_end: certificate.end() })
 }
 
-/// When the first certificate of a file ends. Absent if that cannot be read.
-fn certificate_end(path: &Path) -> Option<SystemTime> {
-    let chain = certificates(LISTEN.certificate, path).ok()?;
-    let (_, certificate) = x509_parser::parse_x509_certificate(chain.first()?).ok()?;
-    let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
-    SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+/// A file, and the setting that names it.
+struct PemFile<'a> {
+    setting: String,
+    path: &'a Path,
 }
 
-fn read(setting: &str, path: &Path) -> Result<Vec<u8>, TlsError> {
-    fs::read(path).map_err(|source| TlsError {
-        setting: setting.to_owned(),
-        path: path.to_owned(),
-        kind: TlsErrorKind::Io(source),
-    })
-}
-
-fn certificates(setting: &str, path: &Path) -> Result<Vec<CertificateDer<'static>>, TlsError> {
-    let wrong = |kind| TlsError { setting: setting.to_owned(), path: path.to_owned(), kind };
-    let bytes = read(setting, path)?;
-    let found: Vec<_> = CertificateDer::pem_slice_iter(&bytes)
-        .collect::<Result<_, _>>()
-        .map_err(|error| wrong(TlsErrorKind::Pem(error)))?;
-    if found.is_empty() { Err(wrong(TlsErrorKind::Missing("certificate"))) } else { Ok(found) }
-}
-
-fn key(setting: &str, path: &Path) -> Result<PrivateKeyDer<'static>, TlsError> {
-    let wrong = |kind| TlsError { setting: setting.to_owned(), path: path.to_owned(), kind };
-    let bytes = read(setting, path)?;
-    PrivateKeyDer::from_pem_slice(&bytes).map_err(|error| {
-        wrong(match error {
-            pem::Error::NoItemsFound => TlsErrorKind::Missing("private key"),
-            error => TlsErrorKind::Pem(error),
-        })
-    })
-}
-
-fn roots(setting: &str, path: &Path) -> Result<RootCertStore, TlsError> {
-    let wrong = |why: String| TlsError {
-        setting: setting.to_owned(),
-        path: path.to_owned(),
-        kind: TlsErrorKind::Refused(why),
-    };
-    let mut roots = RootCertStore::empty();
-    for certificate in certificates(setting, path)? {
-        roots.add(certificate).map_err(|error| wrong(error.to_string()))?;
+impl<'a> PemFile<'a> {
+    fn new(section: &str, name: &str, path: &'a Path) -> Self {
+        Self { setting: format!("{section}.{name}"), path }
     }
-    Ok(roots)
-}
 
-fn verifier(
-    setting: &str,
-    path: &Path,
-) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, TlsError> {
-    let roots = Arc::new(roots(setting, path)?);
-    WebPkiClientVerifier::builder_with_provider(roots, Arc::new(ring::default_provider())).build().map_err(
-        |error| TlsError {
-            setting: setting.to_owned(),
-            path: path.to_owned(),
-            kind: TlsErrorKind::Refused(error.to_string()),
-        },
-    )
+    fn error(&self, kind: TlsErrorKind) -> TlsError {
+        TlsError { setting: self.setting.clone(), path: self.path.to_owned(), kind }
+    }
+
+    /// The error of this certificate and its key, as the TLS library reports it.
+    fn unfit(&self, key: &PemFile<'_>, error: &rustls::Error) -> TlsError {
+        match error {
+            rustls::Error::InconsistentKeys(_) => {
+                key.error(TlsErrorKind::OtherKey { certificate: self.path.to_owned() })
+            }
+            rustls::Error::InvalidCertificate(_) => self.error(TlsErrorKind::Refused(error.to_string())),
+            error => key.error(TlsErrorKind::Refused(error.to_string())),
+        }
+    }
+
+    fn read(&self) -> Result<Vec<u8>, TlsError> {
+        fs::read(self.path).map_err(|source| self.error(TlsErrorKind::Io(source)))
+    }
+
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+        let bytes = self.read()?;
+        let found: Vec<_> = CertificateDer::pem_slice_iter(&bytes)
+            .collect::<Result<_, _>>()
+            .map_err(|error| self.error(TlsErrorKind::Pem(error)))?;
+        if found.is_empty() { Err(self.error(TlsErrorKind::Missing("certificate"))) } else { Ok(found) }
+    }
+
+    /// When its first certificate ends. Absent if that cannot be read.
+    fn end(&self) -> Option<SystemTime> {
+        let chain = self.certificates().ok()?;
+        let (_, certificate) = x509_parser::parse_x509_certificate(chain.first()?).ok()?;
+        let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
+        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+    }
+
+    fn key(&self) -> Result<PrivateKeyDer<'static>, TlsError> {
+        PrivateKeyDer::from_pem_slice(&self.read()?).map_err(|error| {
+            self.error(match error {
+                pem::Error::NoItemsFound => TlsErrorKind::Missing("private key"),
+                error => TlsErrorKind::Pem(error),
+            })
+        })
+    }
+
+    fn roots(&self) -> Result<RootCertStore, TlsError> {
+        let mut roots = RootCertStore::empty();
+        for certificate in self.certificates()? {
+            roots.add(certificate).map_err(|error| self.error(TlsErrorKind::Refused(error.to_string())))?;
+        }
+        Ok(roots)
+    }
+
+    fn verifier(&self) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, TlsError> {
+        let (roots, provider) = (Arc::new(self.roots()?), Arc::new(ring::default_provider()));
+        let built = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
+        built.map_err(|error| self.error(TlsErrorKind::Refused(error.to_string())))
+    }
 }

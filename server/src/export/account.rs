@@ -18,13 +18,6 @@ pub struct Terms {
     pub not_selected: u64,
 }
 
-impl Terms {
-    /// All of them.
-    pub const fn sum(&self) -> u64 {
-        self.acknowledged + self.dropped + self.expired + self.not_selected
-    }
-}
-
 /// The account of an exporter since the daemon was started.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Account {
@@ -47,11 +40,6 @@ impl Account {
         self.terms.not_selected += walked.not_selected;
         self.passed += walked.places;
         self.unknown_gaps += walked.unknown_gaps;
-    }
-
-    /// Whether every position of the log that was passed is in exactly one term.
-    pub const fn closes(&self) -> bool {
-        self.terms.sum() == self.passed
     }
 }
 
@@ -168,6 +156,15 @@ impl Walk {
     pub(super) fn take(&mut self) -> Walked {
         self.tell_apart();
         std::mem::take(&mut self.walked)
+    }
+}
+
+#[cfg(test)]
+impl Account {
+    /// Whether every position of the log that was passed is in exactly one term.
+    pub(crate) const fn closes(&self) -> bool {
+        let Terms { acknowledged, dropped, expired, not_selected } = self.terms;
+        acknowledged + dropped + expired + not_selected == self.passed
     }
 }
 

@@ -8,7 +8,8 @@ use std::hash::BuildHasher as _;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use tokio::time::Instant;
+use futures_util::future::OptionFuture;
+use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
 use super::account::{Account, Walk};
@@ -168,7 +169,7 @@ impl<S: Sink> Exporter<S> {
             let ended = loop {
                 let item = tokio::select! {
                     item = pump.first() => item,
-                    () = until(unsaved.due) => {
+                    Some(()) = OptionFuture::from(unsaved.due.map(sleep_until)) => {
                         self.save(unsaved).await;
                         continue;
                     }
@@ -285,13 +286,5 @@ async fn within_time<T>(
         () = async { stopping.cancelled().await; tokio::time::sleep(LAST_ANSWER).await } => {
             Err(SinkError::new(action, "the daemon stops"))
         }
-    }
-}
-
-/// Waits until a moment; without one, never returns.
-async fn until(moment: Option<Instant>) {
-    match moment {
-        Some(moment) => tokio::time::sleep_until(moment).await,
-        None => std::future::pending().await,
     }
 }

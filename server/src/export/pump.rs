@@ -119,7 +119,7 @@ fn take(item: Item, walk: &mut Walk, chunk: &mut Chunk) {
         }
         Item::Batch(delivery) => {
             walk.entry(delivery.sequence, delivery.log_events, delivery.events);
-            chunk.bytes += delivery.message().len();
+            chunk.bytes += delivery.message.len();
             chunk.items.push(ChunkItem::Events(delivery));
         }
     }

@@ -14,7 +14,7 @@ use kprobed_trace::wire::schema_message;
 
 /// A batch of the daemon itself that cannot be read.
 #[derive(Debug, Error)]
-pub(super) enum ReadError {
+pub(crate) enum ReadError {
     /// It is not a message.
     #[error("a batch of events is not a message: {0}")]
     Decode(#[from] prost::DecodeError),
@@ -28,7 +28,7 @@ pub(super) enum ReadError {
 
 /// What is remembered from one chunk to the next.
 #[derive(Debug, Default)]
-pub(super) struct Reader {
+pub(crate) struct Reader {
     decoder: Decoder,
     known: HashSet<u32>,
     wall_offset_ns: i64,
@@ -36,12 +36,12 @@ pub(super) struct Reader {
 
 impl Reader {
     /// What follows is of another run of the daemon.
-    pub(super) fn begin_epoch(&mut self) {
+    pub(crate) fn begin_epoch(&mut self) {
         *self = Self::default();
     }
 
     /// Events.
-    pub(super) fn batch(&mut self, delivery: &Delivery) -> Result<Batch, ReadError> {
+    pub(crate) fn batch(&mut self, delivery: &Delivery) -> Result<Batch, ReadError> {
         for origin in delivery.origins.iter() {
             if self.known.insert(origin.schema_id) {
                 let schema = schema_message(origin.schema_id, &origin.name, origin.uid, &origin.schema, None);
@@ -49,7 +49,7 @@ impl Reader {
             }
         }
         self.wall_offset_ns = delivery.wall_offset_ns;
-        let message = v1::StreamEventsResponse::decode(delivery.message().clone())?;
+        let message = v1::StreamEventsResponse::decode(delivery.message.clone())?;
         match self.decoder.item(message)? {
             Some(StreamItem::Batch(batch)) => Ok(batch),
             _ => Err(ReadError::Other),

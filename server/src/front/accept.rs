@@ -12,6 +12,7 @@ use kprobed_rights::Principal;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 
@@ -19,7 +20,7 @@ use super::admission::{Admission, Peer};
 use super::connection::{self, Serving};
 use super::lane::Lane;
 use super::rate_limited_log::RateLimitedLog;
-use super::refusal::{self, Refusals};
+use super::refusal;
 use super::socket::Following;
 use crate::auth::{self, Identity, LiveTls, Who};
 use crate::turns::Turns;
@@ -45,7 +46,8 @@ pub(super) struct Warnings {
 pub(super) struct Acceptor {
     pub(super) admission: Arc<Admission>,
     pub(super) serving: Arc<Serving>,
-    pub(super) refusals: Refusals,
+    /// Places of clients that are refused with a status.
+    pub(super) refusals: Arc<Semaphore>,
     /// Usually `/proc`.
     pub(super) procfs: PathBuf,
 }
@@ -219,7 +221,7 @@ impl Acceptor {
                 self.serving.warnings.refused.log(|times| {
                     tracing::warn!(%peer, reason = %refusal, times, "refused connections");
                 });
-                if let Some(place) = self.refusals.place() {
+                if let Ok(place) = Arc::clone(&self.refusals).try_acquire_owned() {
                     // There are few of them at a time.
                     let lane = Lane::new(self.serving.streams.clone(), Turns::new(Arc::default()));
                     let limits = self.serving.call_limits.clone();

@@ -2,20 +2,16 @@
 //!
 //! Also keeps the size of its trailers within what clients accept.
 
-use std::pin::Pin;
 use std::sync::Arc;
-use std::task::{Context, Poll, ready};
 
-use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
-use tonic::Status;
-
+use http_body_util::BodyExt as _;
 use tokio::sync::OwnedSemaphorePermit;
+use tonic::body::Body;
 
 use super::admission::CallUnderWay;
 use super::call_memory::Charge;
-use crate::rpc::status;
 use kprobed_control::auth::Share;
+use kprobed_control::status;
 
 /// What a call holds until its body ends.
 #[derive(Debug, Default)]
@@ -31,42 +27,14 @@ pub(super) struct Held {
     pub(super) request: Option<Arc<Charge>>,
 }
 
-/// A body with its call.
-pub(super) struct CallBody {
-    inner: tonic::body::Body,
-    _held: Held,
-}
-
-impl CallBody {
-    pub(super) const fn new(inner: tonic::body::Body, held: Held) -> Self {
-        Self { inner, _held: held }
-    }
-}
-
-impl Body for CallBody {
-    type Data = Bytes;
-    type Error = Status;
-
-    fn poll_frame(
-        mut self: Pin<&mut Self>,
-        context: &mut Context<'_>,
-    ) -> Poll<Option<Result<Frame<Bytes>, Status>>> {
-        let frame = ready!(Pin::new(&mut self.inner).poll_frame(context));
-        Poll::Ready(frame.map(|frame| {
-            frame.map(|mut frame| {
-                if let Some(trailers) = frame.trailers_mut() {
-                    status::finish(trailers);
-                }
-                frame
-            })
-        }))
-    }
-
-    fn is_end_stream(&self) -> bool {
-        self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
+/// A body that holds what its call takes until it ends, and whose trailers clients accept.
+pub(super) fn holding(body: Body, held: Held) -> Body {
+    Body::new(body.map_frame(move |mut frame| {
+        // It goes into the closure, and is dropped with it.
+        let _ = &held;
+        if let Some(trailers) = frame.trailers_mut() {
+            status::finish(trailers);
+        }
+        frame
+    }))
 }

@@ -13,20 +13,20 @@ use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, HeaderValue, Request, Response};
-use tonic::service::Routes;
 use tower::Service as _;
 
 use super::admission::Admitted;
-use super::body::{CallBody, Held};
+use super::body::{Held, holding};
 use super::call_memory::Charge;
 use super::connection::Serving;
 use super::lane::Lane;
 use super::request_body::RequestBody;
 use super::resets::Resets;
 use crate::auth::{Who, hosts_of_command};
-use crate::rpc::{ConnectionId, KeptBytes, status};
+use crate::rpc::{ConnectionId, KeptBytes};
 use kprobed_control::auth::{Caller, Operation, Share};
 use kprobed_control::error::{Error, Reason};
+use kprobed_control::status;
 
 /// The header of a request that may have an id, and of the answer, which has one.
 const OPERATION_HEADER: &str = "x-request-id";
@@ -40,16 +40,6 @@ const STREAMS: [&str; 6] = [
     "/kprobed.v1.ProbeService/CheckProbes",
     "/kprobed.v1.ProbeService/WatchProbes",
 ];
-
-/// All gRPC services.
-#[derive(Clone, Debug)]
-pub(super) struct Services(Routes);
-
-impl Services {
-    pub(super) fn new(routes: Routes) -> Self {
-        Self(routes.prepare())
-    }
-}
 
 /// The calls of one connection.
 #[derive(Clone, Debug)]
@@ -116,20 +106,18 @@ impl Calls {
                 "the headers of the call have {bytes} bytes, and can have {most} (`listen.max_header_kib`)"
             );
             let error = Error::new(Reason::HEADERS_TOO_LONG, message).with("most", &most);
-            return Err(status::of(error.fix("send less metadata with the call")));
+            return Err(error.fix("send less metadata with the call").into());
         }
-        let caller = self.authorise(request.uri().path(), request.headers(), operation).await;
-        let caller = caller.map_err(status::of)?;
+        let caller = self.authorise(request.uri().path(), request.headers(), operation).await?;
         let form = Form::of(request.uri().path());
         let mut held = Held::default();
         if let Some(caller) = caller {
             if form != Form::Unary {
-                held.stream = Some(self.stream(&caller).map_err(status::of)?);
+                held.stream = Some(self.stream(&caller)?);
             }
             request.extensions_mut().insert(caller);
         } else if form != Form::Unary {
-            held.health =
-                Some(self.serving.call_memory.health_stream(self.admitted.peer()).map_err(status::of)?);
+            held.health = Some(self.serving.call_memory.health_stream(self.admitted.peer())?);
         }
         if form == Form::Answers {
             let kept = self.serving.call_memory.charge(self.admitted.peer());
@@ -145,7 +133,7 @@ impl Calls {
         tokio::task::yield_now().await;
         // Refused before anything is done for the call, if there is no room for its answer.
         let answer = Arc::new(self.serving.call_memory.charge(self.admitted.peer()));
-        answer.set(LEAST_ANSWER_BYTES).map_err(|full| status::of(full.into()))?;
+        answer.set(LEAST_ANSWER_BYTES).map_err(Error::from)?;
         let charge = Arc::new(self.serving.call_memory.charge(self.admitted.peer()));
         let within = (form != Form::Requests).then_some(self.serving.call_limits.request_time);
         let request = request.map(|body| {
@@ -164,7 +152,7 @@ impl Calls {
         } else {
             (request.map(Body::new), None)
         };
-        let response = match self.serving.services.0.clone().call(request).await {
+        let response = match self.serving.routes.clone().call(request).await {
             Ok(response) => response,
             Err(never) => match never {},
         };
@@ -247,7 +235,7 @@ impl Form {
 const HEALTH: &str = "/grpc.health.v1.Health/";
 
 impl hyper::service::Service<Request<Incoming>> for Calls {
-    type Response = Response<CallBody>;
+    type Response = Response<Body>;
     type Error = Infallible;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Infallible>> + Send>>;
 
@@ -265,7 +253,7 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
                     Err(_elapsed) => {
                         let message =
                             format!("the call took longer than the {deadline:?} that the client gave it");
-                        Err(status::of(Error::new(Reason::DEADLINE, message)))
+                        Err(Error::new(Reason::DEADLINE, message).into())
                     }
                 },
                 None => answer.await,
@@ -277,7 +265,7 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
             if let Ok(value) = HeaderValue::from_str(operation.as_str()) {
                 response.headers_mut().insert(OPERATION_HEADER, value);
             }
-            Ok(response.map(|body| CallBody::new(body, Held { call: Some(call), ..held })))
+            Ok(response.map(|body| holding(body, Held { call: Some(call), ..held })))
         })
     }
 }

@@ -15,10 +15,11 @@ use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
+use tonic::service::Routes;
 
 use super::accept::Warnings;
 use super::admission::Admitted;
-use super::call::{Calls, Services};
+use super::call::Calls;
 use super::call_limits::CallLimits;
 use super::call_memory::CallMemory;
 use super::greeting::Greeted;
@@ -106,7 +107,7 @@ impl Standing {
 /// What all connections are served with.
 #[derive(Debug)]
 pub(super) struct Serving {
-    pub(super) services: Services,
+    pub(super) routes: Routes,
     /// Where streams run.
     pub(super) streams: Handle,
     pub(super) tasks: Tasks,

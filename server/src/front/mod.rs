@@ -39,11 +39,11 @@ use std::sync::Arc;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Handle;
+use tokio::sync::Semaphore;
 use tonic::service::Routes;
 
 use self::accept::{Acceptor, Warnings};
 use self::admission::{Admission, Limits};
-use self::call::Services;
 use self::call_limits::CallLimits;
 use self::call_memory::CallMemory;
 use self::connection::Serving;
@@ -108,7 +108,7 @@ pub async fn bind(listen: &Listen, inherited: Inherited) -> Result<Sockets, List
 pub fn serve(
     Sockets { unix, path, tcp }: Sockets,
     listen: &Listen,
-    services: Routes,
+    routes: Routes,
     tasks: &Tasks,
     streams: &Handle,
     gate: Gate,
@@ -121,7 +121,7 @@ pub fn serve(
     let acceptor = Arc::new(Acceptor {
         admission: Arc::new(Admission::new(limits)),
         serving: Arc::new(Serving {
-            services: Services::new(services),
+            routes,
             streams: streams.clone(),
             tasks: tasks.clone(),
             idle_timeout: listen.idle_timeout(),
@@ -131,7 +131,7 @@ pub fn serve(
             call_memory: Arc::new(CallMemory::new(listen.call_memory_mib << 20)),
             warnings: Warnings::default(),
         }),
-        refusals: refusal::Refusals::default(),
+        refusals: Arc::new(Semaphore::new(refusal::AT_A_TIME)),
         procfs,
     });
     let stopping = tasks.stopping().clone();

@@ -6,44 +6,26 @@
 
 use std::convert::Infallible;
 use std::future::ready;
-use std::sync::Arc;
 use std::time::Duration;
 
 use hyper::body::Incoming;
 use hyper::service::service_fn;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use tokio::io::{AsyncRead, AsyncWrite};
-use tokio::sync::{OwnedSemaphorePermit, Semaphore};
-use tonic::codegen::http::{Request, Response};
+use tokio::sync::OwnedSemaphorePermit;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::Request;
 
 use super::admission::Refusal;
-use super::body::{CallBody, Held};
 use super::call_limits::CallLimits;
-use crate::rpc::status;
 use kprobed_control::error::{Error, Reason};
 
 /// Clients that can be refused with a status at the same time.
-const AT_A_TIME: usize = 32;
+pub(super) const AT_A_TIME: usize = 32;
 
 /// How long a client may take for its call and the answer.
 const PATIENCE: Duration = Duration::from_secs(2);
-
-/// Limit of clients that are refused with a status at the same time.
-#[derive(Debug)]
-pub(super) struct Refusals(Arc<Semaphore>);
-
-impl Default for Refusals {
-    fn default() -> Self {
-        Self(Arc::new(Semaphore::new(AT_A_TIME)))
-    }
-}
-
-impl Refusals {
-    /// A place, if there is one.
-    pub(super) fn place(&self) -> Option<OwnedSemaphorePermit> {
-        Arc::clone(&self.0).try_acquire_owned().ok()
-    }
-}
 
 /// Answers whatever the client asks first.
 pub(super) async fn tell<I>(io: I, refusal: Refusal, limits: &CallLimits, place: OwnedSemaphorePermit)
@@ -51,9 +33,8 @@ where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = service_fn(move |_request: Request<Incoming>| {
-        let response: Response<tonic::body::Body> =
-            status::of(Error::new(Reason::TOO_MANY_CONNECTIONS, refusal.to_string())).into_http();
-        ready(Ok::<_, Infallible>(response.map(|body| CallBody::new(body, Held::default()))))
+        let refused = Status::from(Error::new(Reason::TOO_MANY_CONNECTIONS, refusal.to_string()));
+        ready(Ok::<_, Infallible>(refused.into_http::<Body>()))
     });
     let connection = limits.http2(TokioExecutor::new()).serve_connection(TokioIo::new(io), service);
     if tokio::time::timeout(PATIENCE, connection).await.is_err() {

@@ -14,7 +14,6 @@ use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
 use super::call_memory::Charge;
-use crate::rpc::status;
 use kprobed_control::error::{Error, Reason};
 
 /// Bytes before a message: whether it is compressed, and its length (the gRPC over HTTP2 protocol,
@@ -204,13 +203,13 @@ where
             ready!(sleep.as_mut().poll(context));
             let message =
                 format!("the request did not arrive within {within:?} (`listen.request_timeout_s`)");
-            return Poll::Ready(Some(Err(status::of(Error::new(Reason::REQUEST_TOO_SLOW, message)))));
+            return Poll::Ready(Some(Err(Error::new(Reason::REQUEST_TOO_SLOW, message).into())));
         };
         let Some(frame) = frame else { return Poll::Ready(None) };
         let frame = frame.map_err(|error| Status::from_error(Box::new(error)));
         Poll::Ready(Some(frame.and_then(|frame| {
             if let Some(data) = frame.data_ref() {
-                self.receive(data).map_err(status::of)?;
+                self.receive(data)?;
             }
             Ok(frame)
         })))

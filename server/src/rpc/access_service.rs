@@ -11,23 +11,14 @@ use kprobed_proto::v1::check_access_request::Object as Asked;
 use kprobed_rights::{Decision, Limit, METHODS, Method, Object, Principal, Question, Read, Reads};
 use tonic::{Request, Response, Status};
 
-use super::access::{Access, caller};
+use super::access::caller;
 use super::labels;
-use super::status;
+use super::services::Services;
 use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
 use kprobed_control::{Footprint, Sight, permission};
 use kprobed_lang::model::{Labels, ProbeName};
-use kprobed_verdict::checker::{Checker, DefinitionText, Target, group_of};
-
-/// The service.
-#[derive(Debug)]
-pub struct AccessServer {
-    /// The roles, and the probes that exist.
-    pub access: Access,
-    /// Resolves definitions.
-    pub checker: Arc<Checker>,
-}
+use kprobed_verdict::checker::{DefinitionText, Target, group_of};
 
 /// What a question is about, as rules see it.
 struct About {
@@ -54,7 +45,7 @@ impl About {
     }
 }
 
-impl AccessServer {
+impl Services {
     /// The probe that a definition would become. Its place need not be one that the kernel takes.
     fn would_be(
         &self,
@@ -134,7 +125,7 @@ impl AccessServer {
         }
     }
 
-    fn check(
+    fn decide(
         &self,
         caller: &Caller,
         request: &v1::CheckAccessRequest,
@@ -197,39 +188,33 @@ fn principal(names: &[String]) -> Result<Option<Principal>, Error> {
 }
 
 #[tonic::async_trait]
-impl AccessService for AccessServer {
+impl AccessService for Services {
     async fn get_caller(
         &self,
         request: Request<v1::GetCallerRequest>,
     ) -> Result<Response<v1::GetCallerResponse>, Status> {
-        status::answer(async move {
-            let Caller { principal, .. } = caller(&request)?;
-            let roles = self.access.rights.roles();
-            let is_allowed = |method: &&Method| {
-                roles.decide(Question { principal: &principal, method, object: None }).is_allowed()
-            };
-            Ok(Response::new(v1::GetCallerResponse {
-                principal: principal.to_string(),
-                names: principal.names(),
-                roles: roles.of(&principal).map(|role| role.name.clone()).collect(),
-                methods: METHODS.iter().filter(is_allowed).map(|method| method.name().to_owned()).collect(),
-                limits: Limit::ALL.iter().map(|limit| self.limit(&principal, *limit)).collect(),
-            }))
-        })
-        .await
+        let Caller { principal, .. } = caller(&request)?;
+        let roles = self.access.rights.roles();
+        let is_allowed = |method: &&Method| {
+            roles.decide(Question { principal: &principal, method, object: None }).is_allowed()
+        };
+        Ok(Response::new(v1::GetCallerResponse {
+            principal: principal.to_string(),
+            names: principal.names(),
+            roles: roles.of(&principal).map(|role| role.name.clone()).collect(),
+            methods: METHODS.iter().filter(is_allowed).map(|method| method.name().to_owned()).collect(),
+            limits: Limit::ALL.iter().map(|limit| self.limit(&principal, *limit)).collect(),
+        }))
     }
 
     async fn check_access(
         &self,
         request: Request<v1::CheckAccessRequest>,
     ) -> Result<Response<v1::CheckAccessResponse>, Status> {
-        status::answer(async move {
-            let caller = caller(&request)?;
-            let request = request.into_inner();
-            // Resolves a definition, which can read the symbol table.
-            Ok(Response::new(tokio::task::block_in_place(|| self.check(&caller, &request))?))
-        })
-        .await
+        let caller = caller(&request)?;
+        let request = request.into_inner();
+        // Resolves a definition, which can read the symbol table.
+        Ok(Response::new(tokio::task::block_in_place(|| self.decide(&caller, &request))?))
     }
 }
 

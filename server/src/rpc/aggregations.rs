@@ -22,18 +22,17 @@ use tonic::{Request, Response, Status};
 use super::access::{self, Access};
 use super::hidden;
 use super::kept::KeptBytes;
-use super::status;
 use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
 use kprobed_control::{ControlHandle, CreateAggregation, NumberedAggregation, grown_since};
 
 /// The service.
 #[derive(Clone, Debug)]
-pub struct AggregationServer {
+pub(super) struct AggregationServer {
     /// Carries out all requests.
-    pub control: ControlHandle,
+    pub(super) control: ControlHandle,
     /// Which probes a caller may observe.
-    pub access: Access,
+    pub(super) access: Access,
 }
 
 /// Time between two snapshots unless the client says otherwise.
@@ -46,10 +45,6 @@ const MIN_INTERVAL: Duration = Duration::from_millis(100);
 const MAX_INTERVAL: Duration = Duration::from_hours(24);
 
 impl AggregationServer {
-    fn sight(&self, caller: &Caller) -> Addresses {
-        Addresses { shown: self.access.rights.show_addresses(caller) }
-    }
-
     /// Has the audit log say that the caller begins to receive the counts.
     fn note_read(&self, caller: &Caller, aggregation: &v1::Aggregation) {
         let Some(spec) = aggregation.spec.as_ref().and_then(|spec| spec.aggregation.as_ref()) else { return };
@@ -113,18 +108,12 @@ impl Drop for Bound {
     }
 }
 
-/// What a caller may see of counts.
-struct Addresses {
-    shown: bool,
-}
-
-impl Addresses {
-    fn of(&self, mut snapshot: v1::AggregationSnapshot) -> v1::AggregationSnapshot {
-        if !self.shown {
-            hidden::rows(&mut snapshot.rows);
-        }
-        snapshot
+/// The counts as a caller may see them.
+fn shown(mut snapshot: v1::AggregationSnapshot, shows_addresses: bool) -> v1::AggregationSnapshot {
+    if !shows_addresses {
+        hidden::rows(&mut snapshot.rows);
     }
+    snapshot
 }
 
 /// A stream under way.
@@ -135,7 +124,7 @@ struct Snapshots {
     deltas: bool,
     /// The snapshot that the next delta is computed against.
     before: Option<v1::AggregationSnapshot>,
-    sight: Addresses,
+    shows_addresses: bool,
     /// Who counts what: a right can end while counts are read.
     server: AggregationServer,
     caller: Caller,
@@ -152,8 +141,8 @@ impl Snapshots {
         self.interval.tick().await;
         let snapshot = self.server.control.read_aggregation(&self.caller, &self.which).await?;
         let message = match &self.before {
-            Some(before) if self.deltas => self.sight.of(grown_since(&snapshot, before)),
-            _ => self.sight.of(snapshot.clone()),
+            Some(before) if self.deltas => shown(grown_since(&snapshot, before), self.shows_addresses),
+            _ => shown(snapshot.clone(), self.shows_addresses),
         };
         if self.deltas {
             if let Some(kept) = &self.kept {
@@ -174,109 +163,89 @@ impl AggregationService for AggregationServer {
         &self,
         request: Request<v1::CreateAggregationRequest>,
     ) -> Result<Response<v1::CreateAggregationResponse>, Status> {
-        status::answer(async move {
-            let caller = access::caller(&request)?;
-            let request = request.into_inner();
-            let ttl = duration("ttl", request.ttl)?;
-            let made = self.create(&caller, request.name, request.spec, ttl, false).await?;
-            let aggregation = Some(Arc::unwrap_or_clone(made.aggregation));
-            Ok(Response::new(v1::CreateAggregationResponse { aggregation }))
-        })
-        .await
+        let caller = access::caller(&request)?;
+        let request = request.into_inner();
+        let ttl = duration("ttl", request.ttl)?;
+        let made = self.create(&caller, request.name, request.spec, ttl, false).await?;
+        let aggregation = Some(Arc::unwrap_or_clone(made.aggregation));
+        Ok(Response::new(v1::CreateAggregationResponse { aggregation }))
     }
 
     async fn list_aggregations(
         &self,
         request: Request<v1::ListAggregationsRequest>,
     ) -> Result<Response<v1::ListAggregationsResponse>, Status> {
-        status::answer(async move {
-            let caller = access::caller(&request)?;
-            let shown = self.control.aggregations(&caller).await?;
-            let aggregations = shown.into_iter().map(Arc::unwrap_or_clone).collect();
-            Ok(Response::new(v1::ListAggregationsResponse { aggregations }))
-        })
-        .await
+        let caller = access::caller(&request)?;
+        let visible = self.control.aggregations(&caller).await?;
+        let aggregations = visible.into_iter().map(Arc::unwrap_or_clone).collect();
+        Ok(Response::new(v1::ListAggregationsResponse { aggregations }))
     }
 
     async fn delete_aggregation(
         &self,
         request: Request<v1::DeleteAggregationRequest>,
     ) -> Result<Response<v1::DeleteAggregationResponse>, Status> {
-        status::answer(async move {
-            let caller = access::caller(&request)?;
-            let last = self.control.delete_aggregation(&caller, request.into_inner().name).await?;
-            let sight = self.sight(&caller);
-            Ok(Response::new(v1::DeleteAggregationResponse { snapshot: last.map(|last| sight.of(last)) }))
-        })
-        .await
+        let caller = access::caller(&request)?;
+        let last = self.control.delete_aggregation(&caller, request.into_inner().name).await?;
+        let shows_addresses = self.access.rights.show_addresses(&caller);
+        let snapshot = last.map(|last| shown(last, shows_addresses));
+        Ok(Response::new(v1::DeleteAggregationResponse { snapshot }))
     }
 
     async fn stream_aggregation(
         &self,
         request: Request<v1::StreamAggregationRequest>,
     ) -> Result<Response<Self::StreamAggregationStream>, Status> {
-        status::answer(async move {
-            let caller = access::caller(&request)?;
-            let sight = self.sight(&caller);
-            let kept = request.extensions().get::<KeptBytes>().cloned();
-            let request = request.into_inner();
-            let interval = interval(request.interval)?;
-            let (which, bound) = match request.source {
-                Some(Source::Name(name)) => (self.control.aggregation(&caller, name).await?, None),
-                Some(Source::Spec(spec)) => {
-                    let (server, caller) = (self.clone(), caller.clone());
-                    // If a client leaves while the aggregation is being created, this call is cancelled
-                    // and the task goes on: it then deletes the aggregation at once.
-                    let made = Handle::current().spawn(async move {
-                        let made = server.create(&caller, String::new(), Some(spec), None, true).await?;
-                        let bound = Bound {
-                            control: server.control,
-                            number: made.number,
-                            runtime: Handle::current(),
-                        };
-                        Ok::<_, Error>((made, Some(bound)))
-                    });
-                    made.await.map_err(Error::internal)??
-                }
-                None => return Err(Error::bad_argument("source", "`name` or `spec` is required")),
-            };
-            self.note_read(&caller, &which.aggregation);
-            // Deltas begin with the present counts, and a single reading has no others; otherwise the first
-            // snapshot comes after one interval.
-            let at_once = request.deltas || (request.once && bound.is_none());
-            let now = tokio::time::Instant::now();
-            let first = if at_once { now } else { now + interval };
-            let mut interval = tokio::time::interval_at(first, interval);
-            interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
-            let started = Message::Started(v1::Aggregation::clone(&which.aggregation));
-            let snapshots = Snapshots {
-                server: self.clone(),
-                caller,
-                which,
-                interval,
-                deltas: request.deltas,
-                before: None,
-                sight,
-                kept,
-                _bound: bound,
-            };
-            let started = v1::StreamAggregationResponse { message: Some(started) };
-            // After the first failure the stream ends.
-            let rest = stream::unfold(Some(snapshots), |snapshots| async {
-                let mut snapshots = snapshots?;
-                match snapshots.next().await {
-                    Ok(snapshot) => {
-                        let message = Some(Message::Snapshot(snapshot));
-                        Some((Ok(v1::StreamAggregationResponse { message }), Some(snapshots)))
-                    }
-                    Err(error) => Some((Err(status::of(error)), None)),
-                }
-            });
-            let rest = rest.take(if request.once { 1 } else { usize::MAX });
-            let stream = stream::once(std::future::ready(Ok(started))).chain(rest);
-            Ok(Response::new(Box::pin(stream) as Self::StreamAggregationStream))
-        })
-        .await
+        let caller = access::caller(&request)?;
+        let shows_addresses = self.access.rights.show_addresses(&caller);
+        let kept = request.extensions().get::<KeptBytes>().cloned();
+        let request = request.into_inner();
+        let interval = interval(request.interval)?;
+        let (which, bound) = match request.source {
+            Some(Source::Name(name)) => (self.control.aggregation(&caller, name).await?, None),
+            Some(Source::Spec(spec)) => {
+                let (server, caller) = (self.clone(), caller.clone());
+                // If a client leaves while the aggregation is being created, this call is cancelled
+                // and the task goes on: it then deletes the aggregation at once.
+                let made = Handle::current().spawn(async move {
+                    let made = server.create(&caller, String::new(), Some(spec), None, true).await?;
+                    let bound =
+                        Bound { control: server.control, number: made.number, runtime: Handle::current() };
+                    Ok::<_, Error>((made, Some(bound)))
+                });
+                made.await.map_err(Error::internal)??
+            }
+            None => return Err(Error::bad_argument("source", "`name` or `spec` is required").into()),
+        };
+        self.note_read(&caller, &which.aggregation);
+        // Deltas begin with the present counts, and a single reading has no others; otherwise the first
+        // snapshot comes after one interval.
+        let at_once = request.deltas || (request.once && bound.is_none());
+        let now = tokio::time::Instant::now();
+        let first = if at_once { now } else { now + interval };
+        let mut interval = tokio::time::interval_at(first, interval);
+        interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
+        let started = Message::Started(v1::Aggregation::clone(&which.aggregation));
+        let snapshots = Snapshots {
+            server: self.clone(),
+            caller,
+            which,
+            interval,
+            deltas: request.deltas,
+            before: None,
+            shows_addresses,
+            kept,
+            _bound: bound,
+        };
+        let started = v1::StreamAggregationResponse { message: Some(started) };
+        // After the first failure the stream ends.
+        let rest = stream::try_unfold(snapshots, async |mut snapshots| {
+            let message = Some(Message::Snapshot(snapshots.next().await?));
+            Ok::<_, Status>(Some((v1::StreamAggregationResponse { message }, snapshots)))
+        });
+        let rest = rest.take(if request.once { 1 } else { usize::MAX });
+        let stream = stream::once(std::future::ready(Ok(started))).chain(rest);
+        Ok(Response::new(Box::pin(stream) as Self::StreamAggregationStream))
     }
 }
 

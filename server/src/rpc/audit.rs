@@ -18,7 +18,6 @@ use tonic::{Request, Response, Status};
 use super::events::Responses;
 use super::messages::{self, known};
 use super::probes::non_empty;
-use super::status;
 use kprobed_control::error::Error;
 use kprobed_control::store::{AuditPage, Store, StoredEntry};
 use kprobed_lang::model::Glob;
@@ -32,9 +31,9 @@ const MESSAGE_BYTES: usize = 256 << 10;
 
 /// The service.
 #[derive(Debug)]
-pub struct AuditServer {
+pub(super) struct AuditServer {
     /// Has the log.
-    pub store: Store,
+    pub(super) store: Store,
 }
 
 /// Which entries to send.
@@ -134,19 +133,16 @@ impl AuditService for AuditServer {
         &self,
         request: Request<v1::ReadAuditRequest>,
     ) -> Result<Response<Self::ReadAuditStream>, Status> {
-        status::answer(async move {
-            let v1::ReadAuditRequest { after, follow, filter } = request.into_inner();
-            let filter = Filter::of(filter.unwrap_or_default())?;
-            let (store, changes) = (self.store.clone(), self.store.audit_changes());
-            let mut reading = Reading { store, changes, after, follow, filter, ready: VecDeque::new() };
-            let begin = head(reading.page().await?.after);
-            reading.ready.push_back(v1::ReadAuditResponse { after: Some(begin), entries: Vec::new() });
-            let stream = stream::try_unfold(reading, async |mut reading| {
-                Ok(reading.next().await.map_err(status::of)?.map(|message| (message, reading)))
-            });
-            Ok(Response::new(Box::pin(stream) as Self::ReadAuditStream))
-        })
-        .await
+        let v1::ReadAuditRequest { after, follow, filter } = request.into_inner();
+        let filter = Filter::of(filter.unwrap_or_default())?;
+        let (store, changes) = (self.store.clone(), self.store.audit_changes());
+        let mut reading = Reading { store, changes, after, follow, filter, ready: VecDeque::new() };
+        let begin = head(reading.page().await?.after);
+        reading.ready.push_back(v1::ReadAuditResponse { after: Some(begin), entries: Vec::new() });
+        let stream = stream::try_unfold(reading, async |mut reading| {
+            Ok::<_, Status>(reading.next().await?.map(|message| (message, reading)))
+        });
+        Ok(Response::new(Box::pin(stream) as Self::ReadAuditStream))
     }
 }
 

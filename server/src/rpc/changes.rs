@@ -12,9 +12,10 @@ use kprobed_proto::v1::probe_outcome::Outcome;
 
 use super::messages;
 use super::probes::{non_empty, request_key};
-use super::{labels, metadata, status};
+use super::{labels, metadata};
 use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
+use kprobed_control::status;
 use kprobed_control::{Change, CreateRequest, RemoveRequest, Removed, Unit, UpdateRequest};
 use kprobed_lang::model::{NameError, ProbeName};
 use kprobed_verdict::checker::DefinitionText;
@@ -162,7 +163,7 @@ pub(super) fn failed(error: &Error) -> v1::ProbeOutcome {
 mod tests {
     use kprobed_client::Error as ClientError;
     use kprobed_rights::{Method, Principal};
-    use tonic::Code;
+    use tonic::{Code, Status};
 
     use super::*;
     use kprobed_control::auth::Operation;
@@ -193,7 +194,7 @@ mod tests {
         assert_eq!(named("mine/open").unwrap().name, Some("mine/open".parse().unwrap()));
         assert_eq!(named("").unwrap().name, None);
         for wrong in ["open", "mine/a b", "../open"] {
-            let ClientError::Rpc(error) = ClientError::from(status::of(named(wrong).unwrap_err())) else {
+            let ClientError::Rpc(error) = ClientError::from(Status::from(named(wrong).unwrap_err())) else {
                 panic!("no refusal")
             };
             assert_eq!((error.code, error.fields[0].field.as_str()), (Code::InvalidArgument, "name"));
@@ -247,7 +248,7 @@ mod tests {
     /// The field that a refusal is about.
     fn refused_field(changes: Vec<v1::ProbeChange>) -> String {
         let ClientError::Rpc(error) =
-            ClientError::from(status::of(all(&Caller::daemon(), changes, Unit::Each).unwrap_err()))
+            ClientError::from(Status::from(all(&Caller::daemon(), changes, Unit::Each).unwrap_err()))
         else {
             panic!("no refusal")
         };
@@ -286,7 +287,7 @@ mod tests {
         let failed = failed(&error()).outcome;
         let Some(Outcome::Failed(failed)) = failed else { panic!("it failed") };
         let ClientError::Rpc(told) = ClientError::from(failed) else { panic!("no refusal") };
-        let ClientError::Rpc(alone) = ClientError::from(status::of(error())) else { panic!("no refusal") };
+        let ClientError::Rpc(alone) = ClientError::from(Status::from(error())) else { panic!("no refusal") };
         assert_eq!((told.code, &told.message, &told.reason), (alone.code, &alone.message, &alone.reason));
         assert_eq!((told.code, &told.metadata), (Code::NotFound, &alone.metadata));
         let removed = Removed { name: "kprobes/open".parse().unwrap(), profile: None, note: "left alone" };
@@ -310,7 +311,7 @@ mod tests {
         assert!(update(&Caller::daemon(), accept.clone()).unwrap().accept);
         let more = v1::UpdateProbeRequest { filter: Some(String::new()), take_over: true, ..accept.clone() };
         let ClientError::Rpc(error) =
-            ClientError::from(status::of(update(&Caller::daemon(), more).unwrap_err()))
+            ClientError::from(Status::from(update(&Caller::daemon(), more).unwrap_err()))
         else {
             panic!("no refusal")
         };

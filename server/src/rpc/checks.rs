@@ -15,7 +15,6 @@ use kprobed_rights::Principal;
 use prost::Message as _;
 use tonic::{Status, Streaming};
 
-use super::status;
 use super::verdict::{Viewer, answer};
 use kprobed_control::auth::Rights;
 use kprobed_control::error::Error;
@@ -79,7 +78,7 @@ impl Checks {
         // Reads kernel memory, and the symbol table when modules have changed.
         let judged = tokio::task::spawn_blocking(move || judge(&checker, cutter, ended, (detail, &viewer)));
         let judged = judged.await.map_err(Error::internal).flatten();
-        let (checked, cutter) = judged.map_err(status::of)?;
+        let (checked, cutter) = judged?;
         self.cutter = cutter;
         // A stream is slowed down, where a call would be refused.
         tokio::time::sleep(self.rights.pace(&self.principal, checked.len() as u64)).await;

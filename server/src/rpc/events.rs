@@ -16,15 +16,15 @@ use tonic::{Request, Response, Status};
 
 use super::access::{self, Access};
 use super::rows::BatchRows;
-use super::{ledger, messages, selected, start, status, view};
+use super::{ledger, messages, selected, start, view};
 use crate::export::Exporters;
 use kprobed_control::auth::{Caller, Share};
 use kprobed_control::error::Error;
-use kprobed_control::{ControlHandle, Probe, Registry, Sight};
+use kprobed_control::{ControlHandle, Probe, Sight};
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
 use kprobed_trace::feed::{Feed, Log};
 use kprobed_trace::filter::KernelFilterFeatures;
-use kprobed_trace::pipeline::{Content, Delivery, Form, Hub, Item, Subscription, View, WATERMARK_SLACK};
+use kprobed_trace::pipeline::{Delivery, Hub, Item, Subscription, View, WATERMARK_SLACK};
 use kprobed_trace::spool::Cursor;
 use kprobed_trace::wire::{Projection, schema_message};
 
@@ -35,8 +35,6 @@ pub struct EventServer {
     pub hub: Arc<Hub>,
     /// Reads the ledger.
     pub control: ControlHandle,
-    /// The probes, for filters.
-    pub registry: Arc<Registry>,
     /// This host.
     pub host: HostIdentity,
     /// Features of the kernel's own filters.
@@ -45,7 +43,7 @@ pub struct EventServer {
     pub log: Log,
     /// Exporters, for the ledger.
     pub exporters: Exporters,
-    /// Which probes a caller may observe.
+    /// Which probes a caller may observe, and the probes, for filters.
     pub access: Access,
 }
 
@@ -55,7 +53,7 @@ pub(super) type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Se
 impl EventServer {
     /// Refuses a filter or a field that no selected source can have.
     fn judge(&self, view: &View, text: &str, start: Option<&v1::StreamStart>) -> Result<(), Error> {
-        selected::judge(&self.registry, &self.hub, view, text, start)
+        selected::judge(&self.access.registry, &self.hub, view, text, start)
     }
 
     /// The view without what the caller may not observe, and the bytes of its queue. If that is all that it
@@ -68,7 +66,7 @@ impl EventServer {
         past: bool,
         (asked, queue_bytes): (&[String], u64),
     ) -> Result<(View, Share), Error> {
-        let all = self.registry.all();
+        let all = self.access.registry.all();
         let wanted: Vec<_> =
             all.iter().filter(|probe| view.selects(&probe.name, &probe.spec.labels)).collect();
         view.permits = self.access.permits(caller);
@@ -140,7 +138,8 @@ struct EventMessages {
     projection: Projection,
     /// Messages that go before the next item.
     ready: VecDeque<encoded::StreamEventsResponse>,
-    /// The rows of the last item that were not sent yet: each message of them is made when the client takes it.
+    /// The rows of the last item that were not sent yet, if the client wants rows: each message of them is made when
+    /// the client takes it.
     rows: Option<BatchRows>,
     /// The run of the daemon that the last items are of; its sequence has no meaning.
     run: Cursor,
@@ -153,20 +152,16 @@ impl EventMessages {
         self.ready.push_back(v1::StreamEventsResponse { message: Some(message) }.into());
     }
 
-    fn push_events(&mut self, delivery: &Delivery) {
+    fn push_events(&mut self, delivery: &Delivery) -> Result<(), Error> {
         self.late.delivered(delivery);
-        let message = match &delivery.content {
-            Content::Message(message) => message.clone(),
-            Content::Columns(batch) => {
-                let sequence = delivery.sequence + delivery.log_events;
-                let end = start::message(&Cursor { sequence, ..self.run });
-                self.rows = Some(BatchRows::new(Arc::clone(batch), end));
-                return;
-            }
-        };
+        if let Some(rows) = &mut self.rows {
+            let sequence = delivery.sequence + delivery.log_events;
+            let end = start::message(&Cursor { sequence, ..self.run });
+            return rows.take(delivery, &self.projection, end).map_err(Error::internal);
+        }
         for origin in delivery.origins.iter() {
             if self.known_schemas.insert(origin.schema_id) {
-                let projected = self.projection.of(&origin.schema);
+                let projected = self.projection.of(&origin.schema.fields);
                 let schema = schema_message(
                     origin.schema_id,
                     &origin.name,
@@ -177,7 +172,8 @@ impl EventMessages {
                 self.push(Message::Schema(schema));
             }
         }
-        self.ready.push_back(message.into());
+        self.ready.push_back(delivery.message.clone().into());
+        Ok(())
     }
 
     async fn next(&mut self) -> Result<Option<encoded::StreamEventsResponse>, Error> {
@@ -185,15 +181,17 @@ impl EventMessages {
             if let Some(message) = self.ready.pop_front() {
                 return Ok(Some(message));
             }
-            if let Some(rows) = self.rows.as_mut().and_then(|rows| rows.next(&self.projection)) {
+            if let Some(rows) = self.rows.as_mut().and_then(BatchRows::next) {
                 return Ok(Some(v1::StreamEventsResponse { message: Some(Message::Rows(rows)) }.into()));
             }
-            self.rows = None;
             match self.feed.next().await.map_err(start::ended)? {
                 None => return Ok(None),
                 Some(Item::Epoch { cursor, may_miss }) => {
                     self.run = cursor;
                     self.known_schemas.clear();
+                    if let Some(rows) = &mut self.rows {
+                        rows.begin_epoch();
+                    }
                     // The clock was restarted.
                     self.late.watermark_ns = 0;
                     let cursor = Some(start::message(&cursor));
@@ -211,25 +209,12 @@ impl EventMessages {
                 Some(Item::Progress(sequence)) => {
                     self.push(Message::Progress(place(&self.feed, sequence)));
                 }
-                Some(Item::Batch(delivery)) => self.push_events(&delivery),
+                Some(Item::Batch(delivery)) => self.push_events(&delivery)?,
                 // A feed has no marks.
                 Some(Item::Mark(_)) => {}
             }
         }
     }
-}
-
-/// Messages as a response stream. The last one may be the reason why it ends.
-macro_rules! responses {
-    ($state:expr) => {
-        Box::pin(stream::unfold(Some($state), |state| async {
-            let mut state = state?;
-            match state.next().await {
-                Ok(message) => Some((Ok(message?), Some(state))),
-                Err(error) => Some((Err(status::of(error)), None)),
-            }
-        }))
-    };
 }
 
 #[tonic::async_trait]
@@ -240,75 +225,71 @@ impl EventService for EventServer {
         &self,
         request: Request<v1::StreamEventsRequest>,
     ) -> Result<Response<Self::StreamEventsStream>, Status> {
-        status::answer(async move {
-            let caller = access::caller(&request)?;
-            let request = request.into_inner();
-            let text =
-                request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
-            let asked = request.delivery.as_ref().map_or(0, |delivery| delivery.queue_bytes);
-            let has_rows = match messages::known(v1::EventForm::try_from(request.form), "form")? {
-                v1::EventForm::Unspecified | v1::EventForm::Columns => false,
-                v1::EventForm::Rows => true,
-            };
-            let names =
-                request.selection.as_ref().map(|selection| selection.probes.clone()).unwrap_or_default();
-            let view = view::of(request.selection, request.fields, request.delivery)?;
-            let past = begins_in_the_past(request.start.as_ref());
-            let (mut view, queue) = self.permitted(view, &caller, past, (&names, asked))?;
-            self.judge(&view, &text, request.start.as_ref())?;
-            let filters = selected::filters(&self.registry, &self.hub, &view, self.filter_features);
-            let projection = view.projection.clone();
-            if has_rows {
-                // They are made from columns, which have all fields.
-                (view.form, view.projection) = (Form::Columns, Projection::default());
+        let caller = access::caller(&request)?;
+        let request = request.into_inner();
+        let text = request.selection.as_ref().map(|selection| selection.filter.clone()).unwrap_or_default();
+        let asked = request.delivery.as_ref().map_or(0, |delivery| delivery.queue_bytes);
+        let has_rows = match messages::known(v1::EventForm::try_from(request.form), "form")? {
+            v1::EventForm::Unspecified | v1::EventForm::Columns => false,
+            v1::EventForm::Rows => true,
+        };
+        let names = request.selection.as_ref().map(|selection| selection.probes.clone()).unwrap_or_default();
+        let view = view::of(request.selection, request.fields, request.delivery)?;
+        let past = begins_in_the_past(request.start.as_ref());
+        let (mut view, queue) = self.permitted(view, &caller, past, (&names, asked))?;
+        self.judge(&view, &text, request.start.as_ref())?;
+        let filters = selected::filters(&self.access.registry, &self.hub, &view, self.filter_features);
+        let projection = view.projection.clone();
+        if has_rows {
+            // What is left out of them is known when they are made: a process also without the name of its task.
+            view.projection = Projection::default();
+        }
+        let start = start::of(request.start)?;
+        if start.until_now {
+            // What the kernel has recorded until now is read first, and stored. If it cannot be read, the history
+            // is there all the same.
+            drop(self.control.ledger().await);
+            if let Some(history) = &self.log.history {
+                drop(history.settle().await);
             }
-            let start = start::of(request.start)?;
-            if start.until_now {
-                // What the kernel has recorded until now is read first, and stored. If it cannot be read, the history
-                // is there all the same.
-                drop(self.control.ledger().await);
-                if let Some(history) = &self.log.history {
-                    drop(history.settle().await);
-                }
-            }
-            let feed = Feed::open(&self.log, self.hub.subscribe(view), start).await.map_err(start::ended)?;
-            let started = self.started(feed.subscription(), filters);
-            let mut stream = EventMessages {
-                run: feed.run(),
-                feed,
-                _queue: queue,
-                projection,
-                ready: VecDeque::new(),
-                rows: None,
-                known_schemas: HashSet::new(),
-                late: Late::default(),
-            };
-            stream.push(Message::Started(started));
-            Ok(Response::new(responses!(stream) as Self::StreamEventsStream))
-        })
-        .await
+        }
+        let feed = Feed::open(&self.log, self.hub.subscribe(view), start).await.map_err(start::ended)?;
+        let started = self.started(feed.subscription(), filters);
+        let mut stream = EventMessages {
+            run: feed.run(),
+            feed,
+            _queue: queue,
+            projection,
+            ready: VecDeque::new(),
+            rows: has_rows.then(BatchRows::new),
+            known_schemas: HashSet::new(),
+            late: Late::default(),
+        };
+        stream.push(Message::Started(started));
+        // The last message may be the reason why it ends.
+        let stream = stream::try_unfold(stream, async |mut stream| {
+            Ok::<_, Status>(stream.next().await?.map(|message| (message, stream)))
+        });
+        Ok(Response::new(Box::pin(stream) as Self::StreamEventsStream))
     }
 
     async fn get_ledger(
         &self,
         request: Request<v1::GetLedgerRequest>,
     ) -> Result<Response<v1::GetLedgerResponse>, Status> {
-        status::answer(async move {
-            let sight = Sight::new(&self.access.rights, access::caller(&request)?);
-            let mut ledger = self.control.ledger().await?;
-            ledger.probes.retain(|probe| sight.shows_uid(&self.registry, probe.uid));
-            ledger.problems.retain(|problem| sight.shows_uid(&self.registry, problem.uid));
-            let history = match &self.log.history {
-                Some(history) => {
-                    // Events on their way to the disk are in no term yet.
-                    drop(history.settle().await);
-                    Some(history.counts())
-                }
-                None => None,
-            };
-            let exporters = self.exporters.statuses();
-            Ok(Response::new(ledger::response(&ledger, history.as_ref(), &exporters, sight.shows_host())))
-        })
-        .await
+        let sight = Sight::new(&self.access.rights, access::caller(&request)?);
+        let mut ledger = self.control.ledger().await?;
+        ledger.probes.retain(|probe| sight.shows_uid(&self.access.registry, probe.uid));
+        ledger.problems.retain(|problem| sight.shows_uid(&self.access.registry, problem.uid));
+        let history = match &self.log.history {
+            Some(history) => {
+                // Events on their way to the disk are in no term yet.
+                drop(history.settle().await);
+                Some(history.counts())
+            }
+            None => None,
+        };
+        let exporters = self.exporters.statuses();
+        Ok(Response::new(ledger::response(&ledger, history.as_ref(), &exporters, sight.shows_host())))
     }
 }

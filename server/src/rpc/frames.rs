@@ -24,7 +24,6 @@ use tower::Service;
 
 use super::EventServer;
 use super::events::Responses;
-use super::status;
 use kprobed_control::error::Error;
 
 const STREAM_EVENTS: &str = "/kprobed.v1.EventService/StreamEvents";
@@ -117,7 +116,7 @@ impl<S> Frames<S> {
 
     fn begin(&mut self, message: Bytes) -> Result<Bytes, Status> {
         let length = u32::try_from(message.len())
-            .map_err(|_too_long| status::of(Error::internal("a message has more than 4 GiB")))?;
+            .map_err(|_too_long| Error::internal("a message has more than 4 GiB"))?;
         let is_copied = message.len() <= COPIED_BYTES;
         let mut begin = BytesMut::with_capacity(if is_copied { message.len().saturating_add(5) } else { 5 });
         begin.put_u8(0);
@@ -213,7 +212,7 @@ mod tests {
     #[test]
     fn the_last_thing_is_why_it_ended() {
         let (data, _, trailers) =
-            frames(vec![Err(status::of(start::ended(FeedError::Overflowed { sequence: 7 })))]);
+            frames(vec![Err(Status::from(start::ended(FeedError::Overflowed { sequence: 7 })))]);
         assert!(data.is_empty());
         let message = trailers["grpc-message"].to_str().unwrap();
         assert!(trailers["grpc-status"] == "8" && message.ends_with("position%207"), "{trailers:?}");

@@ -7,7 +7,8 @@ use std::time::SystemTime;
 
 use kprobed_proto::v1;
 
-use super::probes::{ProbeServer, non_empty};
+use super::probes::non_empty;
+use super::services::Services;
 use super::{labels, messages};
 use kprobed_control::error::Error;
 use kprobed_control::store::{RatePage, RateQuery};
@@ -17,7 +18,7 @@ use kprobed_lang::model::{Glob, HitProfile, LabelSelector, ProbeUid};
 /// Longest interval, in seconds: a year.
 const MAX_STEP_S: u32 = 366 * 86_400;
 
-impl ProbeServer {
+impl Services {
     /// Reads the current counts, or those of a range.
     pub(super) async fn hits(
         &self,
@@ -30,12 +31,12 @@ impl ProbeServer {
             let profiles = self.current_hits(request, sight).await?;
             return Ok(v1::ListHitsResponse { profiles, ..Default::default() });
         }
-        let query = query(request, &self.registry, sight, SystemTime::now())?;
+        let query = query(request, &self.access.registry, sight, SystemTime::now())?;
         // Further pages are about the same time.
         if query.after == 0 {
             self.control.sample().await?;
         }
-        Ok(response(self.store.rates(&query).await?))
+        Ok(response(self.storage.store.rates(&query).await?))
     }
 
     async fn current_hits(
@@ -47,12 +48,12 @@ impl ProbeServer {
         let selector = labels::selector("label_selector", &request.label_selector)?;
         let selected = |uid: ProbeUid| {
             selector.is_empty()
-                || self.registry.by_uid(uid).is_some_and(|probe| selector.matches(&probe.spec.labels))
+                || self.access.registry.by_uid(uid).is_some_and(|probe| selector.matches(&probe.spec.labels))
         };
         let is_wanted = |profile: &HitProfile| {
             glob.as_ref().is_none_or(|glob| glob.matches_name(&profile.name))
                 && selected(profile.uid)
-                && sight.shows_uid(&self.registry, profile.uid)
+                && sight.shows_uid(&self.access.registry, profile.uid)
         };
         Ok(if request.with_own {
             let counted = self.control.counted_hits().await?;
@@ -130,9 +131,9 @@ fn response(page: RatePage) -> v1::ListHitsResponse {
 mod tests {
     use std::sync::Arc;
 
-    use crate::rpc::status;
     use kprobed_client::{Error, RpcError};
     use kprobed_rights::Roles;
+    use tonic::Status;
 
     use super::*;
     use kprobed_control::auth::{AuditQueue, Caller, Rights};
@@ -160,7 +161,8 @@ mod tests {
         let sight = Sight::new(&rights, Caller::daemon());
         let now = messages::time(time(1000)).unwrap();
         let query = |request| query(request, &Registry::default(), &sight, now);
-        let field = |request| match query(request).map(drop).map_err(|error| Error::from(status::of(error))) {
+        let field = |request| match query(request).map(drop).map_err(|error| Error::from(Status::from(error)))
+        {
             Err(Error::Rpc(error)) => RpcError::clone(&error).fields[0].field.clone(),
             other => panic!("{other:?}"),
         };
@@ -181,7 +183,7 @@ mod tests {
         assert_eq!((fine.end, fine.uids, fine.after), (now, None, 0));
         // If a range has too many points, the error says which step is possible.
         let too_many = store.rates(&query(asked(9, Some(9_000_000), 1)).unwrap()).await.unwrap_err();
-        let Error::Rpc(error) = Error::from(status::of(error::Error::from(too_many))) else { panic!() };
+        let Error::Rpc(error) = Error::from(Status::from(error::Error::from(too_many))) else { panic!() };
         assert_eq!(
             (error.reason.as_str(), error.fields[0].field.as_str()),
             ("TOO_MANY_POINTS", "step_seconds")

@@ -12,24 +12,20 @@ use tonic::{Request, Response, Status};
 
 use super::messages::known;
 use super::probes::states_of;
-use super::{access, audit, messages, status};
-use crate::auth::LiveTls;
-use crate::doctor::{Doctor, RESTART};
-use crate::export::{self, Exporters};
-use crate::health::Declarations;
-use crate::health::{LabelsFile, Storage, certificate_check, failed, files_check, sandbox_check};
+use super::services::Services;
+use super::{audit, messages};
+use crate::doctor::RESTART;
+use crate::export;
+use crate::health::{certificate_check, failed, files_check, sandbox_check};
 use crate::turns;
-use kprobed_control::ProbeStates;
-use kprobed_control::auth::Rights;
 use kprobed_control::error::{Error, Reason};
-use kprobed_control::{Sight, place};
+use kprobed_control::place;
 use kprobed_host::kernel::{
     BuildIds, ClockMapping, HostIdentity, TRACE_CLOCK, processor_time, trace_clock_ns,
 };
 use kprobed_host::ring::PageLayout;
 use kprobed_host::tracefs::Instance;
 use kprobed_lang::definition::Features;
-use kprobed_verdict::checker::Checker;
 use kprobed_verdict::message::length;
 
 /// How long the checks wait for the control thread: one that hangs is what they are asked about.
@@ -55,32 +51,7 @@ pub struct HostInfo {
     pub build_ids: Arc<BuildIds>,
 }
 
-/// The service.
-#[derive(Debug)]
-pub struct HostServer {
-    /// Constants.
-    pub info: HostInfo,
-    /// Checks the host.
-    pub doctor: Arc<Doctor>,
-    /// Reads the states of the probes.
-    pub states: ProbeStates,
-    /// Checks the database and the disks.
-    pub storage: Storage,
-    /// Knows the kernel's probe language.
-    pub checker: Arc<Checker>,
-    /// The state of the files that declare probes.
-    pub declarations: Arc<Declarations>,
-    /// The exporters.
-    pub exporters: Exporters,
-    /// The certificates for clients.
-    pub tls: Option<Arc<LiveTls>>,
-    /// The labels of the host.
-    pub labels: Arc<LabelsFile>,
-    /// Who may look at which probes.
-    pub rights: Arc<Rights>,
-}
-
-impl HostServer {
+impl Services {
     /// Facts in memory. Reads nothing of the host.
     fn basics(&self) -> v1::GetHostResponse {
         let info = &self.info;
@@ -135,52 +106,48 @@ impl HostServer {
 }
 
 #[tonic::async_trait]
-impl HostService for HostServer {
+impl HostService for Services {
     async fn read_clock(
         &self,
         _request: Request<v1::ReadClockRequest>,
     ) -> Result<Response<v1::ReadClockResponse>, Status> {
-        status::answer(async move {
-            let received_ns = trace_clock_ns();
-            let clock = Some(messages::clock(ClockMapping::sample()));
-            let boot_id = self.info.host.boot_id.clone();
-            let clock_name = TRACE_CLOCK.to_owned();
-            // Read last: time that passes after it counts as time on the way.
-            let sent_ns = trace_clock_ns();
-            Ok(Response::new(v1::ReadClockResponse { boot_id, clock_name, received_ns, sent_ns, clock }))
-        })
-        .await
+        let received_ns = trace_clock_ns();
+        let clock = Some(messages::clock(ClockMapping::sample()));
+        let boot_id = self.info.host.boot_id.clone();
+        let clock_name = TRACE_CLOCK.to_owned();
+        // Read last: time that passes after it counts as time on the way.
+        let sent_ns = trace_clock_ns();
+        Ok(Response::new(v1::ReadClockResponse { boot_id, clock_name, received_ns, sent_ns, clock }))
     }
 
     async fn get_host(
         &self,
         request: Request<v1::GetHostRequest>,
     ) -> Result<Response<v1::GetHostResponse>, Status> {
-        status::answer(async move {
-            let sight = Sight::new(&self.rights, access::caller(&request)?);
-            let request = request.into_inner();
-            let module_builds = self.module_builds(request.modules)?;
-            match known(v1::HostView::try_from(request.view), "view")? {
-                v1::HostView::Basic => {
-                    return Ok(Response::new(v1::GetHostResponse { module_builds, ..self.basics() }));
-                }
-                v1::HostView::Unspecified | v1::HostView::Full => {}
+        let sight = self.sight(&request)?;
+        let request = request.into_inner();
+        let module_builds = self.module_builds(request.modules)?;
+        match known(v1::HostView::try_from(request.view), "view")? {
+            v1::HostView::Basic => {
+                return Ok(Response::new(v1::GetHostResponse { module_builds, ..self.basics() }));
             }
-            // Every part stands alone: what cannot be read now is a check that failed, and the others are answered.
-            // Reads a dozen small kernel files, and the symbol table when modules have changed.
-            let known = self.doctor.registry.all();
-            let (mut probes, no_states) =
-                match tokio::time::timeout(CONTROL_PATIENCE, states_of(&self.states, &known)).await {
-                    Ok(Ok(probes)) => (probes, None),
-                    Ok(Err(error)) if error.reason == Reason::STOPPING => return Err(error),
-                    Ok(Err(error)) => (known, Some(error.message)),
-                    Err(_elapsed) => (known, Some(format!("no answer within {CONTROL_PATIENCE:?}"))),
-                };
-            probes.retain(|probe| sight.shows(probe));
-            let (mut checks, mut foreign) =
-                turns::blocking(|| (self.doctor.checks(&probes), self.doctor.foreign()));
-            foreign.retain(|(name, listed)| sight.shows_foreign(&name.to_string(), place(&listed.line)));
-            checks.extend(no_states.map(|why| {
+            v1::HostView::Unspecified | v1::HostView::Full => {}
+        }
+        // Every part stands alone: what cannot be read now is a check that failed, and the others are answered.
+        // Reads a dozen small kernel files, and the symbol table when modules have changed.
+        let known = self.access.registry.all();
+        let (mut probes, no_states) =
+            match tokio::time::timeout(CONTROL_PATIENCE, states_of(&self.states, &known)).await {
+                Ok(Ok(probes)) => (probes, None),
+                Ok(Err(error)) if error.reason == Reason::STOPPING => return Err(error.into()),
+                Ok(Err(error)) => (known, Some(error.message)),
+                Err(_elapsed) => (known, Some(format!("no answer within {CONTROL_PATIENCE:?}"))),
+            };
+        probes.retain(|probe| sight.shows(probe));
+        let (mut checks, mut foreign) =
+            turns::blocking(|| (self.doctor.checks(&probes), self.doctor.foreign()));
+        foreign.retain(|(name, listed)| sight.shows_foreign(&name.to_string(), place(&listed.line)));
+        checks.extend(no_states.map(|why| {
             let finding =
                 format!("states of probes are not of this moment: the control thread does not answer: {why}");
             failed(
@@ -189,50 +156,46 @@ impl HostService for HostServer {
                 "look at the kernel's log and at `journalctl -u kprobed`: a change may hang in the kernel",
             )
         }));
-            checks.push(sandbox_check(&self.doctor.procfs));
-            checks.push(files_check());
-            checks.push(
-                self.declarations
-                    .check(|problem| sight.shows_declaration(&self.doctor.registry, problem.probe.as_ref())),
-            );
-            checks.extend(self.storage.checks(sight.is_everything()).await);
-            let now = SystemTime::now();
-            checks.extend(export::check(&self.exporters.statuses(), now));
-            checks.extend(self.labels.check());
-            let labels = self.labels.labels();
-            // A failing database is one of the checks.
-            let audit_head = self.storage.store.audit_head().await.ok().map(audit::head);
-            checks.extend(
-                self.tls.as_ref().and_then(|tls| Some(certificate_check(tls.certificate_end()?, now))),
-            );
-            let (buffer_kib, sub_buffer_bytes) = match self.buffers() {
-                Ok(sizes) => sizes,
-                Err(why) => {
-                    checks.push(failed("ring_buffer", why, RESTART));
-                    (0, 0)
-                }
-            };
-            // A daemon that ends takes its instance away: that is no fault of the host.
-            self.states.control.require_running()?;
-            Ok(Response::new(v1::GetHostResponse {
-                audit_head,
-                module_builds,
-                buffer_kib,
-                sub_buffer_bytes,
-                features: features(self.checker.features()),
-                checks,
-                labels: labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
-                foreign_probes: foreign
-                    .into_iter()
-                    .map(|(name, listed)| v1::ForeignProbe {
-                        name: name.to_string(),
-                        kernel_definition: listed.line,
-                    })
-                    .collect(),
-                ..self.basics()
-            }))
-        })
-        .await
+        checks.push(sandbox_check(&self.doctor.procfs));
+        checks.push(files_check());
+        checks.push(
+            self.declarations
+                .check(|problem| sight.shows_declaration(&self.access.registry, problem.probe.as_ref())),
+        );
+        checks.extend(self.storage.checks(sight.is_everything()).await);
+        let now = SystemTime::now();
+        checks.extend(export::check(&self.exporters.statuses(), now));
+        checks.extend(self.labels.check());
+        let labels = self.labels.labels();
+        // A failing database is one of the checks.
+        let audit_head = self.storage.store.audit_head().await.ok().map(audit::head);
+        checks.extend(self.tls.as_ref().and_then(|tls| Some(certificate_check(tls.certificate_end()?, now))));
+        let (buffer_kib, sub_buffer_bytes) = match self.buffers() {
+            Ok(sizes) => sizes,
+            Err(why) => {
+                checks.push(failed("ring_buffer", why, RESTART));
+                (0, 0)
+            }
+        };
+        // A daemon that ends takes its instance away: that is no fault of the host.
+        self.control.require_running()?;
+        Ok(Response::new(v1::GetHostResponse {
+            audit_head,
+            module_builds,
+            buffer_kib,
+            sub_buffer_bytes,
+            features: features(self.checker.features()),
+            checks,
+            labels: labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
+            foreign_probes: foreign
+                .into_iter()
+                .map(|(name, listed)| v1::ForeignProbe {
+                    name: name.to_string(),
+                    kernel_definition: listed.line,
+                })
+                .collect(),
+            ..self.basics()
+        }))
     }
 }
 

@@ -9,29 +9,18 @@ use kprobed_proto::v1::kernel_service_server::KernelService;
 use tonic::{Code, Request, Response, Status};
 
 use super::access::caller;
-use super::{hidden, status};
-use kprobed_control::auth::Rights;
+use super::hidden;
+use super::probes::page_size;
+use super::services::Services;
 use kprobed_control::error::{Error, Reason};
 use kprobed_control::{Probe, Registry, Sight, permission};
 use kprobed_host::kernel::{KernelFacts, nearest_name};
 use kprobed_lang::definition::Place;
 use kprobed_lang::model::Glob;
-use kprobed_verdict::checker::Checker;
 use kprobed_verdict::message::{self, diagnostic, length};
 use kprobed_verdict::validate::functions::{self, Function, FunctionQuery, Meant};
 use kprobed_verdict::validate::typed::{DescribeError, describe_function, describe_members};
 use kprobed_verdict::validate::{self, JudgedInstruction};
-
-/// The service.
-#[derive(Debug)]
-pub struct KernelServer {
-    /// Reads code, and knows the kernel.
-    pub checker: Arc<Checker>,
-    /// Knows which probes are ours.
-    pub registry: Arc<Registry>,
-    /// Who may see addresses.
-    pub rights: Arc<Rights>,
-}
 
 /// Functions on a page, unless the client says otherwise, and at most.
 const FUNCTION_PAGE: (u32, u32) = (1000, 10_000);
@@ -39,7 +28,7 @@ const FUNCTION_PAGE: (u32, u32) = (1000, 10_000);
 /// Most names that are suggested.
 const SUGGESTIONS: usize = 5;
 
-impl KernelServer {
+impl Services {
     fn facts(&self) -> Result<Arc<KernelFacts>, Error> {
         Ok(self.checker.recent_facts().get()?)
     }
@@ -64,7 +53,7 @@ impl KernelServer {
         match functions::meant(&definition.place, &facts) {
             Meant::One { function, start, offset } => {
                 let (instructions, omitted_bytes) = validate::disassembly(&definition, start, &facts);
-                let ours = OurProbes::of(&self.registry, sight, &function);
+                let ours = OurProbes::of(&self.access.registry, sight, &function);
                 let instruction = |one: JudgedInstruction| ours.instruction(one);
                 let mut instructions: Vec<_> = instructions.into_iter().map(instruction).collect();
                 if !shows_addresses {
@@ -95,7 +84,10 @@ impl KernelServer {
         }
     }
 
-    fn list(&self, request: &v1::ListFunctionsRequest) -> Result<v1::ListFunctionsResponse, Error> {
+    fn page_of_functions(
+        &self,
+        request: &v1::ListFunctionsRequest,
+    ) -> Result<v1::ListFunctionsResponse, Error> {
         let facts = self.facts()?;
         let pattern = request.pattern.as_str();
         let glob = pattern.contains(['*', '?']).then(|| Glob::new(pattern));
@@ -107,14 +99,12 @@ impl KernelServer {
             let message = format!("no module `{module}` is loaded");
             return Err(Error::unknown(Reason::NO_SUCH_MODULE, ("module", module), message, &hint));
         }
-        let (default, most) = FUNCTION_PAGE;
-        let limit = if request.page_size == 0 { default } else { request.page_size.min(most) };
         let query = FunctionQuery {
             fits: &fits,
             module,
             traceable_only: request.traceable_only,
             after: &request.page_token,
-            limit: limit as usize,
+            limit: page_size(request.page_size, FUNCTION_PAGE) as usize,
         };
         let (found, more) = functions::list(&query, &facts);
         let next = found.last().filter(|_| more).map(|last| last.name.clone()).unwrap_or_default();
@@ -156,44 +146,35 @@ fn describe(
 }
 
 #[tonic::async_trait]
-impl KernelService for KernelServer {
+impl KernelService for Services {
     async fn describe_function(
         &self,
         request: Request<v1::DescribeFunctionRequest>,
     ) -> Result<Response<v1::DescribeFunctionResponse>, Status> {
-        status::answer(async move {
-            // Reads types when a client first asks for them, and the symbol table when modules have
-            // changed.
-            let describe = || describe(request.get_ref(), &*self.facts()?);
-            Ok(Response::new(tokio::task::block_in_place(describe)?))
-        })
-        .await
+        // Reads types when a client first asks for them, and the symbol table when modules have
+        // changed.
+        let describe = || describe(request.get_ref(), &*self.facts()?);
+        Ok(Response::new(tokio::task::block_in_place(describe)?))
     }
 
     async fn disassemble_function(
         &self,
         request: Request<v1::DisassembleFunctionRequest>,
     ) -> Result<Response<v1::DisassembleFunctionResponse>, Status> {
-        status::answer(async move {
-            let caller = caller(&request)?;
-            let shows_addresses = self.rights.show_addresses(&caller);
-            let sight = Sight::new(&self.rights, caller);
-            // Reads kernel memory, and the symbol table when modules have changed.
-            let code = || self.disassemble(request.get_ref(), &sight, shows_addresses);
-            Ok(Response::new(tokio::task::block_in_place(code)?))
-        })
-        .await
+        let caller = caller(&request)?;
+        let shows_addresses = self.access.rights.show_addresses(&caller);
+        let sight = Sight::new(&self.access.rights, caller);
+        // Reads kernel memory, and the symbol table when modules have changed.
+        let code = || self.disassemble(request.get_ref(), &sight, shows_addresses);
+        Ok(Response::new(tokio::task::block_in_place(code)?))
     }
 
     async fn list_functions(
         &self,
         request: Request<v1::ListFunctionsRequest>,
     ) -> Result<Response<v1::ListFunctionsResponse>, Status> {
-        status::answer(async move {
-            // Reads every symbol.
-            Ok(Response::new(tokio::task::block_in_place(|| self.list(request.get_ref()))?))
-        })
-        .await
+        // Reads every symbol.
+        Ok(Response::new(tokio::task::block_in_place(|| self.page_of_functions(request.get_ref()))?))
     }
 }
 

@@ -26,14 +26,14 @@ pub(super) fn selector(field: &'static str, text: &str) -> Result<LabelSelector,
 
 #[cfg(test)]
 mod tests {
-    use crate::rpc::status;
     use kprobed_client::{Error, RpcError};
+    use tonic::Status;
 
     use super::*;
     use kprobed_control::error;
 
     fn refusal<T>(result: Result<T, error::Error>) -> RpcError {
-        match result.map(drop).map_err(|error| Error::from(status::of(error))) {
+        match result.map(drop).map_err(|error| Error::from(Status::from(error))) {
             Err(Error::Rpc(error)) => *error,
             other => panic!("{other:?}"),
         }

@@ -12,8 +12,7 @@ use kprobed_proto::v1::lease_service_server::LeaseService;
 use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::status;
-use kprobed_control::{Hold, Holds};
+use kprobed_control::Holds;
 
 /// The connection of a call, as a unique number. The front end puts it into the extensions of each
 /// request.
@@ -22,22 +21,16 @@ pub struct ConnectionId(pub u64);
 
 /// The service.
 #[derive(Debug)]
-pub struct LeaseServer {
+pub(super) struct LeaseServer {
     /// All holds.
-    pub holds: Arc<Holds>,
+    pub(super) holds: Arc<Holds>,
     /// Time after which a client that does not answer counts as gone.
-    pub vanished_after: Duration,
+    pub(super) vanished_after: Duration,
 }
 
 /// A stream whose hold ends when it is dropped: with the response, or with the call if there is
 /// none yet.
 type HoldStream = Pin<Box<dyn Stream<Item = Result<v1::HoldProbesResponse, Status>> + Send>>;
-
-/// How far a stream has got.
-enum Held {
-    Begun(Hold, v1::HoldProbesResponse),
-    Told(Hold),
-}
 
 #[tonic::async_trait]
 impl LeaseService for LeaseServer {
@@ -47,26 +40,20 @@ impl LeaseService for LeaseServer {
         &self,
         request: Request<v1::HoldProbesRequest>,
     ) -> Result<Response<Self::HoldProbesStream>, Status> {
-        status::answer(async move {
-            // Calls without a connection of their own share the limit of one connection.
-            let connection = request.extensions().get::<ConnectionId>().map_or(0, |id| id.0);
-            let hold = self.holds.begin(connection)?;
-            let first = v1::HoldProbesResponse {
-                holder: hold.key().to_owned(),
-                vanished_after: prost_types::Duration::try_from(self.vanished_after).ok(),
-            };
-            let stream = stream::unfold(Some(Held::Begun(hold, first)), |held| async {
-                match held? {
-                    Held::Begun(hold, first) => Some((Ok(first), Some(Held::Told(hold)))),
-                    Held::Told(hold) => {
-                        hold.ended().await;
-                        None
-                    }
-                }
-            });
-            Ok(Response::new(Box::pin(stream) as HoldStream))
-        })
-        .await
+        // Calls without a connection of their own share the limit of one connection.
+        let connection = request.extensions().get::<ConnectionId>().map_or(0, |id| id.0);
+        let hold = self.holds.begin(connection)?;
+        let first = v1::HoldProbesResponse {
+            holder: hold.key().to_owned(),
+            vanished_after: prost_types::Duration::try_from(self.vanished_after).ok(),
+        };
+        let stream = stream::unfold((hold, Some(first)), async |(hold, first)| {
+            if first.is_none() {
+                hold.ended().await;
+            }
+            Some((Ok(first?), (hold, None)))
+        });
+        Ok(Response::new(Box::pin(stream) as HoldStream))
     }
 }
 

@@ -1,7 +1,6 @@
 //! gRPC services of the daemon.
 //!
-//! Owns conversion between the wire and the domain, and the mapping of errors to statuses. Never
-//! decides anything.
+//! Owns conversion between the wire and the domain. Never decides anything.
 
 mod access;
 mod access_service;
@@ -26,22 +25,17 @@ mod probes;
 mod reconcile;
 mod rows;
 mod selected;
+mod services;
 pub(crate) mod spec;
 mod start;
-pub mod status;
 pub(crate) mod verdict;
 mod view;
 mod watch;
 
 pub use access::Access;
-pub use access_service::AccessServer;
-pub use aggregations::AggregationServer;
-pub use audit::AuditServer;
 pub use events::EventServer;
 pub use frames::EventRoutes;
-pub use host::{HostInfo, HostServer};
+pub use host::HostInfo;
 pub use kept::KeptBytes;
-pub use kernel::KernelServer;
-pub use leases::{ConnectionId, LeaseServer};
-pub use probes::ProbeServer;
-pub use reconcile::ReconcileServer;
+pub use leases::ConnectionId;
+pub use services::{Services, routes};

@@ -13,44 +13,23 @@ use prost::Message;
 use ring::digest::{Context, SHA256};
 use tonic::{Request, Response, Status, Streaming};
 
-use super::access;
+use super::access::{self, Access};
 use super::checks::{self, CheckStream};
 use super::events::Responses;
+use super::services::Services;
 use super::verdict::{Viewer, answer, checked_cost, hit_cost};
-use super::{changes, labels, messages, spec, status, watch};
-use crate::health::Declarations;
+use super::{changes, labels, messages, spec, watch};
 use crate::turns;
 use kprobed_control::ProbeStates;
-use kprobed_control::auth::{Caller, Rights};
+use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
-use kprobed_control::store::{Fingerprint, KEPT_STATES, RequestKey, Store};
-use kprobed_control::{Applied, Changed, ControlHandle, Costs, Probe, Registry, Sight, Unit, permission};
+use kprobed_control::store::{Fingerprint, KEPT_STATES, RequestKey};
+use kprobed_control::{Applied, Changed, Probe, Sight, Unit, permission};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Glob, ProbeName, ProbeUid};
 use kprobed_trace::wire::schema_message;
 use kprobed_verdict::checker::{Checker, DefinitionText};
 use kprobed_verdict::message::Detail;
-
-/// The service.
-#[derive(Debug)]
-pub struct ProbeServer {
-    /// Carries out changes.
-    pub control: ControlHandle,
-    /// The probes in memory.
-    pub registry: Arc<Registry>,
-    /// Reads their states.
-    pub states: ProbeStates,
-    /// Judges definitions.
-    pub checker: Arc<Checker>,
-    /// Reads the history of hits and states.
-    pub store: Store,
-    /// The state of the files that declare probes.
-    pub declarations: Arc<Declarations>,
-    /// What a hit takes.
-    pub costs: Arc<Costs>,
-    /// Who may see probes, and addresses.
-    pub rights: Arc<Rights>,
-}
 
 /// Probes on a page, unless the client says otherwise, and at most.
 pub(super) const PROBE_PAGE: (u32, u32) = (100, 1000);
@@ -121,21 +100,17 @@ pub(super) fn probe_message(checker: &Checker, probe: &Probe) -> v1::Probe {
     v1::Probe { spec: fields, ..messages::probe(probe) }
 }
 
-impl ProbeServer {
-    /// What the caller of a request may look at.
-    fn sight<T>(&self, request: &Request<T>) -> Result<Sight, Error> {
-        Ok(Sight::new(&self.rights, access::caller(request)?))
-    }
-
+impl Services {
     /// What a caller may be told besides a verdict.
     fn viewer(&self, caller: Caller) -> Viewer {
-        let addresses = self.rights.show_addresses(&caller);
-        Viewer { sight: Sight::new(&self.rights, caller), registry: Arc::clone(&self.registry), addresses }
+        let addresses = self.access.rights.show_addresses(&caller);
+        let Access { rights, registry } = self.access.clone();
+        Viewer { sight: Sight::new(&rights, caller), registry, addresses }
     }
 
     fn message(&self, probe: &Probe) -> v1::Probe {
         let is_counted = probe.kind != ProbeKind::Event;
-        let cost = || hit_cost(&self.costs.table(), probe.kind, probe.arming, &probe.kernel_definition);
+        let cost = || hit_cost(self.costs.table(), probe.kind, probe.arming, &probe.kernel_definition);
         v1::Probe { hit_cost: is_counted.then(cost), ..probe_message(&self.checker, probe) }
     }
 
@@ -144,14 +119,14 @@ impl ProbeServer {
         let shown = state
             .problems
             .iter()
-            .filter(|problem| sight.shows_declaration(&self.registry, problem.probe.as_ref()));
+            .filter(|problem| sight.shows_declaration(&self.access.registry, problem.probe.as_ref()));
         shown.map(messages::declaration_problem).collect()
     }
 
     /// The states that a probe has had, the latest first.
     async fn past_states(&self, uid: ProbeUid) -> Result<Vec<v1::ProbeStateRecord>, Error> {
-        let unsaved = self.registry.log().unsaved_of(uid);
-        let stored = self.store.states_of(uid).await?;
+        let unsaved = self.access.registry.log().unsaved_of(uid);
+        let stored = self.storage.store.states_of(uid).await?;
         // The database has got some of them meanwhile.
         let stored = stored.iter().filter(|state| !unsaved.contains(state));
         let states = unsaved.iter().rev().chain(stored).take(KEPT_STATES as usize);
@@ -178,7 +153,7 @@ impl ProbeServer {
         let (mut facts, detail) = (self.checker.recent_facts(), (Detail::Listing, viewer));
         let answer = answer(&self.checker, &definition, name.as_ref(), &mut facts, detail);
         let mut response = answer?;
-        response.hit_cost = checked_cost(&self.costs.table(), &response);
+        response.hit_cost = checked_cost(self.costs.table(), &response);
         if let Some(v1::ProbeSpec { kind, .. }) = &response.spec
             && *kind == i32::from(v1::ProbeKind::Event)
             && let Ok(event) = response.name.parse::<ProbeName>()
@@ -197,7 +172,7 @@ impl ProbeServer {
 }
 
 #[tonic::async_trait]
-impl ProbeService for ProbeServer {
+impl ProbeService for Services {
     type CheckProbesStream = CheckStream;
     type WatchProbesStream = Responses<v1::WatchProbesResponse>;
 
@@ -205,184 +180,151 @@ impl ProbeService for ProbeServer {
         &self,
         request: Request<v1::CreateProbeRequest>,
     ) -> Result<Response<v1::CreateProbeResponse>, Status> {
-        status::answer(async move {
-            let caller = access::caller(&request)?;
-            // Its definition is judged, and the answer tells the verdict.
-            self.rights.check(&caller)?;
-            let probe =
-                self.control.create(&caller, changes::creation(&caller, request.into_inner())?).await?;
-            Ok(Response::new(v1::CreateProbeResponse { probe: Some(self.message(&probe)) }))
-        })
-        .await
+        let caller = access::caller(&request)?;
+        // Its definition is judged, and the answer tells the verdict.
+        self.access.rights.check(&caller)?;
+        let probe = self.control.create(&caller, changes::creation(&caller, request.into_inner())?).await?;
+        Ok(Response::new(v1::CreateProbeResponse { probe: Some(self.message(&probe)) }))
     }
 
     async fn get_probe(
         &self,
         request: Request<v1::GetProbeRequest>,
     ) -> Result<Response<v1::GetProbeResponse>, Status> {
-        status::answer(async move {
-            let sight = self.sight(&request)?;
-            let v1::GetProbeRequest { name, with_states } = request.into_inner();
-            let gone = || Error::no_probe(&name);
-            let probe = self.registry.find_among(&name, |probe| sight.shows(probe))?;
-            sight.require(&probe)?;
-            let probe = states_of(&self.states, &[probe]).await?.pop().ok_or_else(gone)?;
-            // It can have other labels by now.
-            sight.require(&probe)?;
-            let states = if with_states { self.past_states(probe.uid).await? } else { Vec::new() };
-            Ok(Response::new(v1::GetProbeResponse { probe: Some(self.message(&probe)), states }))
-        })
-        .await
+        let sight = self.sight(&request)?;
+        let v1::GetProbeRequest { name, with_states } = request.into_inner();
+        let gone = || Error::no_probe(&name);
+        let probe = self.access.registry.find_among(&name, |probe| sight.shows(probe))?;
+        sight.require(&probe)?;
+        let probe = states_of(&self.states, &[probe]).await?.pop().ok_or_else(gone)?;
+        // It can have other labels by now.
+        sight.require(&probe)?;
+        let states = if with_states { self.past_states(probe.uid).await? } else { Vec::new() };
+        Ok(Response::new(v1::GetProbeResponse { probe: Some(self.message(&probe)), states }))
     }
 
     async fn list_probes(
         &self,
         request: Request<v1::ListProbesRequest>,
     ) -> Result<Response<v1::ListProbesResponse>, Status> {
-        status::answer(async move {
-            let sight = self.sight(&request)?;
-            let request = request.into_inner();
-            let limit = page_size(request.page_size, PROBE_PAGE) as usize;
-            let glob = non_empty(request.name_glob).map(Glob::new);
-            let selector = labels::selector("label_selector", &request.label_selector)?;
-            // The token is the last name of the page before: it stays good whatever is added or deleted
-            // in between.
-            let after = non_empty(request.page_token).map(|token| token.parse::<ProbeName>()).transpose();
-            let after = after.map_err(|_error| Error::page_token())?;
-            let mut page = self.registry.page(after.as_ref(), limit + 1, |probe| {
-                glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name))
-                    && selector.matches(&probe.spec.labels)
-                    && sight.shows(probe)
-            });
-            let more = page.len() > limit;
-            page.truncate(limit);
-            let mut next =
-                page.last().filter(|_| more).map(|probe| probe.name.to_string()).unwrap_or_default();
-            // They can have other labels by now.
-            let mut page = states_of(&self.states, &page).await?;
-            page.retain(|probe| sight.shows(probe));
-            let (mut probes, mut bytes) = (Vec::new(), 0);
-            for (at, probe) in page.iter().enumerate() {
-                let message = self.message(probe);
-                bytes += message.encoded_len();
-                probes.push(message);
-                // A page ends early if its probes are long.
-                if bytes >= PAGE_BYTES && at + 1 < page.len() {
-                    next = probe.name.to_string();
-                    break;
-                }
+        let sight = self.sight(&request)?;
+        let request = request.into_inner();
+        let limit = page_size(request.page_size, PROBE_PAGE) as usize;
+        let glob = non_empty(request.name_glob).map(Glob::new);
+        let selector = labels::selector("label_selector", &request.label_selector)?;
+        // The token is the last name of the page before: it stays good whatever is added or deleted
+        // in between.
+        let after = non_empty(request.page_token).map(|token| token.parse::<ProbeName>()).transpose();
+        let after = after.map_err(|_error| Error::page_token())?;
+        let mut page = self.access.registry.page(after.as_ref(), limit + 1, |probe| {
+            glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name))
+                && selector.matches(&probe.spec.labels)
+                && sight.shows(probe)
+        });
+        let more = page.len() > limit;
+        page.truncate(limit);
+        let mut next = page.last().filter(|_| more).map(|probe| probe.name.to_string()).unwrap_or_default();
+        // They can have other labels by now.
+        let mut page = states_of(&self.states, &page).await?;
+        page.retain(|probe| sight.shows(probe));
+        let (mut probes, mut bytes) = (Vec::new(), 0);
+        for (at, probe) in page.iter().enumerate() {
+            let message = self.message(probe);
+            bytes += message.encoded_len();
+            probes.push(message);
+            // A page ends early if its probes are long.
+            if bytes >= PAGE_BYTES && at + 1 < page.len() {
+                next = probe.name.to_string();
+                break;
             }
-            Ok(Response::new(v1::ListProbesResponse {
-                declaration_problems: if after.is_none() {
-                    self.declaration_problems(&sight)
-                } else {
-                    Vec::new()
-                },
-                next_page_token: next,
-                probes,
-            }))
-        })
-        .await
+        }
+        Ok(Response::new(v1::ListProbesResponse {
+            declaration_problems: if after.is_none() {
+                self.declaration_problems(&sight)
+            } else {
+                Vec::new()
+            },
+            next_page_token: next,
+            probes,
+        }))
     }
 
     async fn update_probe(
         &self,
         request: Request<v1::UpdateProbeRequest>,
     ) -> Result<Response<v1::UpdateProbeResponse>, Status> {
-        status::answer(async move {
-            let caller = access::caller(&request)?;
-            let request = request.into_inner();
-            if request.definition.is_some() {
-                self.rights.check(&caller)?;
-            }
-            let probe = self.control.update(&caller, changes::update(&caller, request)?).await?;
-            Ok(Response::new(v1::UpdateProbeResponse { probe: Some(self.message(&probe)) }))
-        })
-        .await
+        let caller = access::caller(&request)?;
+        let request = request.into_inner();
+        if request.definition.is_some() {
+            self.access.rights.check(&caller)?;
+        }
+        let probe = self.control.update(&caller, changes::update(&caller, request)?).await?;
+        Ok(Response::new(v1::UpdateProbeResponse { probe: Some(self.message(&probe)) }))
     }
 
     async fn delete_probe(
         &self,
         request: Request<v1::DeleteProbeRequest>,
     ) -> Result<Response<v1::DeleteProbeResponse>, Status> {
-        status::answer(async move {
-            let caller = access::caller(&request)?;
-            let removed =
-                self.control.remove(&caller, changes::deletion(&caller, request.into_inner())?).await?;
-            let v1::DeletedProbe { profile, note, .. } = changes::deleted(removed);
-            Ok(Response::new(v1::DeleteProbeResponse { profile, note }))
-        })
-        .await
+        let caller = access::caller(&request)?;
+        let removed = self.control.remove(&caller, changes::deletion(&caller, request.into_inner())?).await?;
+        let v1::DeletedProbe { profile, note, .. } = changes::deleted(removed);
+        Ok(Response::new(v1::DeleteProbeResponse { profile, note }))
     }
 
     async fn apply_probes(
         &self,
         request: Request<v1::ApplyProbesRequest>,
     ) -> Result<Response<v1::ApplyProbesResponse>, Status> {
-        status::answer(async move {
-            let caller = access::caller(&request)?;
-            let v1::ApplyProbesRequest { changes, all_or_nothing } = request.into_inner();
-            let unit = if all_or_nothing { Unit::All } else { Unit::Each };
-            let changes = changes::all(&caller, changes, unit)?;
-            // Many at once are slowed down, where a call with one would be refused.
-            let definitions = changes.iter().filter(|change| change.has_definition()).count() as u64;
-            if definitions > 0 {
-                tokio::time::sleep(self.rights.pace(&caller.principal, definitions)).await;
-            }
-            let Applied { outcomes, plan } = self.control.apply(&caller, changes, unit).await?;
-            Ok(Response::new(v1::ApplyProbesResponse {
-                outcomes: outcomes.into_iter().map(|changed| self.outcome(changed)).collect(),
-                plan: messages::plan(&plan),
-            }))
-        })
-        .await
+        let caller = access::caller(&request)?;
+        let v1::ApplyProbesRequest { changes, all_or_nothing } = request.into_inner();
+        let unit = if all_or_nothing { Unit::All } else { Unit::Each };
+        let changes = changes::all(&caller, changes, unit)?;
+        // Many at once are slowed down, where a call with one would be refused.
+        let definitions = changes.iter().filter(|change| change.has_definition()).count() as u64;
+        if definitions > 0 {
+            tokio::time::sleep(self.access.rights.pace(&caller.principal, definitions)).await;
+        }
+        let Applied { outcomes, plan } = self.control.apply(&caller, changes, unit).await?;
+        Ok(Response::new(v1::ApplyProbesResponse {
+            outcomes: outcomes.into_iter().map(|changed| self.outcome(changed)).collect(),
+            plan: messages::plan(&plan),
+        }))
     }
 
     async fn check_probe(
         &self,
         request: Request<v1::CheckProbeRequest>,
     ) -> Result<Response<v1::CheckProbeResponse>, Status> {
-        status::answer(async move {
-            let viewer = self.viewer(access::caller(&request)?);
-            let request = request.into_inner();
-            // Reads kernel memory, and the symbol table when modules have changed.
-            Ok(Response::new(tokio::task::block_in_place(|| self.check(request, &viewer))?))
-        })
-        .await
+        let viewer = self.viewer(access::caller(&request)?);
+        let request = request.into_inner();
+        // Reads kernel memory, and the symbol table when modules have changed.
+        Ok(Response::new(tokio::task::block_in_place(|| self.check(request, &viewer))?))
     }
 
     async fn check_probes(
         &self,
         requests: Request<Streaming<v1::CheckProbesRequest>>,
     ) -> Result<Response<Self::CheckProbesStream>, Status> {
-        status::answer(async move {
-            let caller = access::caller(&requests)?;
-            let paced = (Arc::clone(&self.rights), Arc::clone(&caller.principal));
-            let (checker, requests) = (Arc::clone(&self.checker), requests.into_inner());
-            Ok(Response::new(checks::stream(checker, paced, requests, self.viewer(caller))))
-        })
-        .await
+        let caller = access::caller(&requests)?;
+        let paced = (Arc::clone(&self.access.rights), Arc::clone(&caller.principal));
+        let (checker, requests) = (Arc::clone(&self.checker), requests.into_inner());
+        Ok(Response::new(checks::stream(checker, paced, requests, self.viewer(caller))))
     }
 
     async fn watch_probes(
         &self,
         request: Request<v1::WatchProbesRequest>,
     ) -> Result<Response<Self::WatchProbesStream>, Status> {
-        status::answer(async move {
-            let sight = self.sight(&request)?;
-            Ok(Response::new(watch::stream(&self.registry, sight, request.into_inner())?))
-        })
-        .await
+        let sight = self.sight(&request)?;
+        Ok(Response::new(watch::stream(&self.access.registry, sight, request.into_inner())?))
     }
 
     async fn list_hits(
         &self,
         request: Request<v1::ListHitsRequest>,
     ) -> Result<Response<v1::ListHitsResponse>, Status> {
-        status::answer(async move {
-            let sight = self.sight(&request)?;
-            Ok(Response::new(self.hits(request.into_inner(), &sight).await?))
-        })
-        .await
+        let sight = self.sight(&request)?;
+        Ok(Response::new(self.hits(request.into_inner(), &sight).await?))
     }
 }

@@ -78,6 +78,8 @@ pub(super) fn ended(error: FeedError) -> Error {
 
 #[cfg(test)]
 mod tests {
+    use tonic::Code;
+
     use super::*;
 
     fn start(start: Start) -> v1::StreamStart {
@@ -107,11 +109,25 @@ mod tests {
             (Start::Oldest(false), "`start.oldest`"),
         ] {
             let refused = of(Some(start(place))).unwrap_err();
-            assert_eq!(refused.reason.code, tonic::Code::InvalidArgument);
+            assert_eq!(refused.reason.code, Code::InvalidArgument);
             assert!(refused.message.starts_with(field), "{refused}");
         }
         let refused = ended(FeedError::AheadOfLog { log: 4, cursor: 5 });
-        assert_eq!(refused.reason.code, tonic::Code::InvalidArgument);
+        assert_eq!(refused.reason.code, Code::InvalidArgument);
         assert!(ended(FeedError::NoHistory).message.contains("spool.enabled"));
+    }
+
+    #[test]
+    fn every_end_has_a_reason() {
+        for (error, code, reason) in [
+            (FeedError::NoHistory, Code::FailedPrecondition, "NO_HISTORY"),
+            (FeedError::History(HistoryError::Ended), Code::Unavailable, "STOPPING"),
+            (FeedError::Overflowed { sequence: 7 }, Code::ResourceExhausted, "QUEUE_FULL"),
+        ] {
+            let ended = ended(error);
+            assert_eq!((ended.reason.code, ended.reason.name), (code, reason), "{ended:?}");
+            assert!(!ended.message.is_empty() && !ended.message.ends_with('.'), "{ended:?}");
+        }
+        assert_eq!(ended(FeedError::Overflowed { sequence: 7 }).value("sequence"), Some("7"));
     }
 }

@@ -11,7 +11,7 @@ use super::messages::known;
 use kprobed_control::error::Error;
 use kprobed_lang::model::Glob;
 use kprobed_trace::filter::Filter;
-use kprobed_trace::pipeline::{Form, Order, Overflow, Pace, QueueLimits, View};
+use kprobed_trace::pipeline::{Order, Overflow, Pace, QueueLimits, View};
 use kprobed_trace::wire::Projection;
 
 /// The shortest heartbeat: limits how often the daemon wakes up for a subscriber without events.
@@ -67,21 +67,17 @@ pub(super) fn of(
             Some(Filter::parse(&selection.filter).map_err(|error| Error::filter(&selection.filter, &error))?)
         }
     };
-    let or = |value: u64, default: u64| if value == 0 { default } else { value };
+    let events = if delivery.queue_events == 0 { defaults.events } else { delivery.queue_events };
     Ok(View {
         probes: selection.probes.into_iter().map(Glob::new).collect(),
         labels: labels::selector("selection.label_selector", &selection.label_selector)?,
         filter,
         sample_one_in: selection.sample_one_in,
         projection: Projection::new(fields),
-        form: Form::default(),
         order,
         pace,
-        limits: QueueLimits {
-            events: or(delivery.queue_events, defaults.events),
-            bytes: or(delivery.queue_bytes, defaults.bytes),
-            overflow,
-        },
+        // How many bytes they are depends on the caller.
+        limits: QueueLimits { events, overflow, ..defaults },
         max_events_per_second: delivery.max_events_per_second,
         heartbeat,
         permits: None,
@@ -90,7 +86,6 @@ pub(super) fn of(
 
 #[cfg(test)]
 mod tests {
-    use crate::rpc::status;
     use kprobed_client::Error;
     use tonic::Status;
 
@@ -99,7 +94,7 @@ mod tests {
     fn selecting(label_selector: &str) -> Result<View, Status> {
         let selection =
             v1::EventSelection { label_selector: label_selector.to_owned(), ..Default::default() };
-        of(Some(selection), Vec::new(), None).map_err(status::of)
+        of(Some(selection), Vec::new(), None).map_err(Status::from)
     }
 
     #[test]
@@ -114,7 +109,7 @@ mod tests {
         let beat = |heartbeat_ms| asked(v1::EventOrder::Time, heartbeat_ms).unwrap().heartbeat;
         assert_eq!([0, 1, 250].map(beat), [None, Some(SHORTEST_HEARTBEAT), Some(Duration::from_millis(250))]);
         assert_eq!(asked(v1::EventOrder::PerCpu, 0).unwrap().heartbeat, None);
-        let Error::Rpc(refused) = Error::from(status::of(asked(v1::EventOrder::PerCpu, 250).unwrap_err()))
+        let Error::Rpc(refused) = Error::from(Status::from(asked(v1::EventOrder::PerCpu, 250).unwrap_err()))
         else {
             panic!("no status of the API")
         };

@@ -7,16 +7,11 @@ use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use kprobed::config::Listen;
+use kprobed_client::Client;
 use kprobed_client::api::{Arming, CheckProbeResponse, CheckedDefinition, Verdict};
-use kprobed_client::{Client, ConnectOptions, Target};
 use tokio_stream::wrappers::ReceiverStream;
 
 use crate::server::Server;
-
-#[cfg(test)]
-async fn client(server: &Server) -> Client {
-    Client::connect(Target::Unix(server.socket()), ConnectOptions::default()).await.unwrap()
-}
 
 /// The verdicts on a text that is sent in pieces of this many bytes.
 #[cfg(test)]
@@ -55,7 +50,7 @@ fn brief(answer: CheckProbeResponse) -> CheckProbeResponse {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn a_stream_says_what_single_checks_say() {
     let server = Server::open(Listen::default(), "").await;
-    let client = client(&server).await;
+    let client = server.client().await;
     let rows = crate::world::rows("oracle", "6.12");
     let places =
         rows.iter().step_by(131).map(|row| format!("p:x {}+{} a=$arg1:u64\n", row.function, row.offset));
@@ -101,7 +96,7 @@ async fn who_does_not_read_is_not_read_from() {
             counter.fetch_add(1, Ordering::Relaxed);
         }
     });
-    let silent = client(&server).await;
+    let silent = server.client().await;
     let mut stream = silent.check_probes(ReceiverStream::new(endless), false).await.unwrap();
     // However slow this machine is, the daemon takes no more input from some time on.
     let mut waiting = 0;
@@ -114,7 +109,7 @@ async fn who_does_not_read_is_not_read_from() {
         }
         waiting = now;
     }
-    let other = client(&server).await;
+    let other = server.client().await;
     let answer =
         tokio::time::timeout(Duration::from_secs(5), other.check_probe("p:x no_such_function")).await;
     assert_eq!(answer.unwrap().unwrap().verdict(), Verdict::Refused);

@@ -14,9 +14,13 @@ mod fuzz;
 #[cfg(test)]
 mod places;
 #[cfg(test)]
+mod reaching;
+#[cfg(test)]
 mod roles;
 #[cfg(test)]
 mod server;
+#[cfg(test)]
+mod start;
 #[cfg(test)]
 mod stock_clients;
 #[cfg(test)]

@@ -13,11 +13,9 @@ use kprobed::doctor::{Doctor, SkippedRuns};
 use kprobed::export::Exporters;
 use kprobed::front::{self, Gate};
 use kprobed::health::Storage;
-use kprobed::rpc::{
-    Access, AccessServer, AggregationServer, AuditServer, EventRoutes, EventServer, HostInfo, HostServer,
-    KernelServer, LeaseServer, ProbeServer, ReconcileServer,
-};
+use kprobed::rpc::{self, Access, EventServer, HostInfo, Services};
 use kprobed::shutdown::Tasks;
+use kprobed_client::{Client, ConnectOptions, Target};
 use kprobed_control::auth::{AuditInbox, AuditQueue, Rights};
 use kprobed_control::store::{Edit, HitRetention, ProbeSpec, Record, Store};
 use kprobed_control::{
@@ -29,15 +27,6 @@ use kprobed_host::kernel::{FactsCache, HostIdentity, KernelPaths, SymbolTable, T
 use kprobed_host::tracefs::{CurrentInstance, HitCounts, Instance, InstanceOptions, Mounted};
 use kprobed_lang::definition::Features;
 use kprobed_lang::model::{KernelChange, Metadata};
-use kprobed_proto::FILE_DESCRIPTOR_SET;
-use kprobed_proto::v1::access_service_server::AccessServiceServer;
-use kprobed_proto::v1::aggregation_service_server::AggregationServiceServer;
-use kprobed_proto::v1::audit_service_server::AuditServiceServer;
-use kprobed_proto::v1::host_service_server::HostServiceServer;
-use kprobed_proto::v1::kernel_service_server::KernelServiceServer;
-use kprobed_proto::v1::lease_service_server::LeaseServiceServer;
-use kprobed_proto::v1::probe_service_server::ProbeServiceServer;
-use kprobed_proto::v1::reconcile_service_server::ReconcileServiceServer;
 use kprobed_rights::Roles;
 use kprobed_trace::feed::Log;
 use kprobed_trace::filter::KernelFilterFeatures;
@@ -69,8 +58,10 @@ pub(crate) struct Server {
     pub(crate) rights: Arc<Rights>,
     /// What is refused.
     pub(crate) audit: Mutex<AuditInbox>,
-    client: (String, String),
-    authority: String,
+    /// The certificate of a client, and its key.
+    pub(crate) client: (String, String),
+    /// The certificate of the authority of both sides.
+    pub(crate) authority: String,
     _tasks: Tasks,
     _world: World,
     kernel: FakeKernel,
@@ -190,6 +181,11 @@ impl Server {
         local(self.socket()).await
     }
 
+    /// The client of this project on the unix socket.
+    pub(crate) async fn client(&self) -> Client {
+        Client::connect(Target::Unix(self.socket()), ConnectOptions::default()).await.unwrap()
+    }
+
     /// A client over TLS, with its certificate.
     pub(crate) async fn remote(&self) -> Channel {
         let (certificate, key) = self.client.clone();
@@ -208,14 +204,16 @@ pub(crate) async fn local(socket: PathBuf) -> Result<Channel, tonic::transport::
     Endpoint::from_shared(uri).unwrap().connect().await
 }
 
-fn authority() -> CertifiedIssuer<'static, KeyPair> {
+/// An authority that no program trusts yet.
+pub(crate) fn authority() -> CertifiedIssuer<'static, KeyPair> {
     let mut params = CertificateParams::new(Vec::new()).unwrap();
     params.is_ca = IsCa::Ca(BasicConstraints::Unconstrained);
     params.distinguished_name.push(rcgen::DnType::CommonName, "authority.test");
     CertifiedIssuer::self_signed(params, KeyPair::generate().unwrap()).unwrap()
 }
 
-fn signed(authority: &CertifiedIssuer<'static, KeyPair>, name: &str) -> (String, String) {
+/// A certificate for a name, and its key, in PEM.
+pub(crate) fn signed(authority: &CertifiedIssuer<'static, KeyPair>, name: &str) -> (String, String) {
     let key = KeyPair::generate().unwrap();
     let params = CertificateParams::new(vec![name.to_owned()]).unwrap();
     (params.signed_by(&key, authority).unwrap().pem(), key.serialize_pem())
@@ -229,7 +227,8 @@ pub(crate) fn kernel(version: &str) -> FakeKernel {
     FakeKernel::new(series, &functions, &["sched/sched_switch"]).process()
 }
 
-fn probe() -> Record {
+/// The probe that a daemon has.
+pub(crate) fn probe() -> Record {
     let line = format!("p:{PROBE} do_sys_openat2 large=%di:u64");
     let definition = Arc::new(DefinitionText::new(line.clone()));
     // Nothing is known of what it meant.
@@ -333,66 +332,31 @@ pub(crate) async fn routes(daemon: Daemon<'_>) -> Routes {
         tracefs: kernel.root(),
         build_ids: Arc::default(),
     };
-    let hosts = HostServer {
-        info,
-        doctor: Arc::new(doctor),
-        states: states.clone(),
-        storage: Storage {
-            store: store.clone(),
-            state_directory: directory.to_owned(),
-            history: None,
-            unknown_uids: 0,
-        },
-        checker: Arc::clone(&checker),
-        declarations: Arc::default(),
-        exporters: Exporters::default(),
-        tls: None,
-        labels: Arc::default(),
-        rights: Arc::clone(rights),
-    };
     let events = EventServer {
         hub: Arc::clone(hub),
         control: control.clone(),
-        registry: Arc::clone(&registry),
         host,
-        filter_features: KernelFilterFeatures { task_names: true, ..KernelFilterFeatures::default() },
+        filter_features: KernelFilterFeatures::default(),
         log: Log { history: None, now: Cursor { boot_id, epoch: 1, sequence: 0 } },
         exporters: Exporters::default(),
         access: access.clone(),
     };
-    let probes = ProbeServer {
-        control: control.clone(),
-        registry: Arc::clone(&registry),
+    let services = Services {
+        control,
+        access,
         states,
-        checker: Arc::clone(&checker),
-        store: store.clone(),
-        declarations: Arc::default(),
+        foreign: Foreign { tracefs, registry, checker: Arc::clone(&checker), instance },
+        checker,
         costs,
-        rights: Arc::clone(rights),
+        holds,
+        vanished_after: front::VANISHED_AFTER,
+        info,
+        doctor,
+        storage: Storage { store, state_directory: directory.to_owned(), history: None, unknown_uids: 0 },
+        declarations: Arc::default(),
+        exporters: Exporters::default(),
+        tls: None,
+        labels: Arc::default(),
     };
-    let audit = AuditServer { store };
-    let foreign =
-        Foreign { tracefs, registry: Arc::clone(&registry), checker: Arc::clone(&checker), instance };
-    let aggregations = AggregationServer { control: control.clone(), access: access.clone() };
-    let leases = LeaseServer { holds, vanished_after: front::VANISHED_AFTER };
-    let (_, health) = tonic_health::server::health_reporter();
-    let reflection = tonic_reflection::server::Builder::configure()
-        .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
-        .build_v1()
-        .unwrap();
-    Routes::new(ProbeServiceServer::new(probes))
-        .add_service(AggregationServiceServer::new(aggregations))
-        .add_service(AccessServiceServer::new(AccessServer { access, checker: Arc::clone(&checker) }))
-        .add_service(AuditServiceServer::new(audit))
-        .add_service(KernelServiceServer::new(KernelServer { checker, registry, rights: Arc::clone(rights) }))
-        .add_service(LeaseServiceServer::new(leases))
-        .add_service(HostServiceServer::new(hosts))
-        .add_service(EventRoutes::new(events))
-        .add_service(ReconcileServiceServer::new(ReconcileServer {
-            control: control.clone(),
-            foreign,
-            rights: Arc::clone(rights),
-        }))
-        .add_service(health)
-        .add_service(reflection)
+    rpc::routes(services, events).unwrap().0
 }

@@ -75,8 +75,9 @@ fn the_unit_lets_the_daemon_write_where_the_examples_do() {
 #[test]
 fn no_message_sends_an_operator_to_a_file_of_a_checkout() {
     for directory in ["server", "client", "proto"] {
-        for path in files(directory, ".rs").iter().filter(|path| path.contains("/src/")) {
-            let source = read(path);
+        let texts = files(directory, ".rs").into_iter().chain(files(directory, ".txt"));
+        for path in texts.filter(|path| path.contains("/src/")) {
+            let source = read(&path);
             // Tests are at the end of a file, or in files of their own.
             let product = source.split("#[cfg(test)]").next().unwrap_or_default();
             let is_test = path.contains("test") || path.contains("/bin/");

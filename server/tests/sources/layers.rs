@@ -2,9 +2,7 @@
 //!
 //! Cargo checks this between crates. The test reads the sources and checks every `crate::` path.
 
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use super::pages::{files, read};
 
 /// The modules of a crate, from the bottom to the top; one may use those of its own line and of
 /// lines above. `*` stands for all that no line names.
@@ -14,13 +12,13 @@ struct Crate {
 }
 
 const CRATES: &[Crate] = &[
-    Crate { sources: "lang/src", layers: &[&["model"], &["definition"]] },
+    Crate { sources: "server/lang/src", layers: &[&["model"], &["definition"]] },
     Crate {
-        sources: "host/src",
+        sources: "server/host/src",
         layers: &[&["little_endian"], &["insn", "ring"], &["kernel"], &["tracefs"]],
     },
     Crate {
-        sources: "rights/src",
+        sources: "server/rights/src",
         layers: &[
             &["principal", "reads", "limits", "method", "pattern"],
             &["role"],
@@ -30,16 +28,16 @@ const CRATES: &[Crate] = &[
         ],
     },
     Crate {
-        sources: "verdict/src",
+        sources: "server/verdict/src",
         layers: &[&["validate"], &["meaning"], &["checker"], &["message"], &["offline"]],
     },
     Crate {
-        sources: "trace/src",
+        sources: "server/trace/src",
         layers: &[&["decode", "spool"], &["wire", "filter"], &["pipeline"], &["history"], &["feed"]],
     },
-    Crate { sources: "control/src", layers: &[&["error", "places"], &["auth"], &["store"], &["*"]] },
+    Crate { sources: "server/control/src", layers: &[&["error", "places"], &["auth"], &["store"], &["*"]] },
     Crate {
-        sources: "src",
+        sources: "server/src",
         layers: &[
             &["auth", "sandbox", "turns"],
             &["health", "auditor"],
@@ -52,7 +50,7 @@ const CRATES: &[Crate] = &[
         ],
     },
     Crate {
-        sources: "../client/lines/src",
+        sources: "client/lines/src",
         layers: &[
             &["error", "value"],
             &["symbols", "grammar", "anchor", "origin"],
@@ -65,7 +63,7 @@ const CRATES: &[Crate] = &[
         ],
     },
     Crate {
-        sources: "../client/kprobectl/src",
+        sources: "client/kprobectl/src",
         layers: &[
             &["glob", "progress", "quantity"],
             &["config"],
@@ -80,33 +78,20 @@ const CRATES: &[Crate] = &[
     },
 ];
 
-fn sources(directory: &Path) -> io::Result<Vec<PathBuf>> {
-    let mut found = Vec::new();
-    for entry in fs::read_dir(directory)? {
-        let path = entry?.path();
-        if path.is_dir() {
-            found.extend(sources(&path)?);
-        } else {
-            found.push(path);
-        }
-    }
-    Ok(found)
-}
-
 #[cfg(test)]
 /// The number of imports between the modules of a crate.
-fn check(root: &Path, layers: &[&[&str]]) -> usize {
+fn check(sources: &str, layers: &[&[&str]]) -> usize {
     let of_name = |module: &str| layers.iter().position(|layer| layer.contains(&module));
     let layer = |module: &str| of_name(module).or_else(|| of_name("*"));
     let mut edges = 0;
-    for path in sources(root).unwrap() {
-        let inner = path.strip_prefix(root).unwrap();
-        let module = inner.iter().next().unwrap().to_str().unwrap().trim_end_matches(".rs");
+    for path in files(sources, ".rs") {
+        let inner = path.strip_prefix(sources).unwrap().trim_start_matches('/');
+        let module = inner.split('/').next().unwrap().trim_end_matches(".rs");
         if ["lib", "main"].contains(&module) {
             continue;
         }
         let own = layer(module).unwrap_or_else(|| panic!("`{module}` has no layer: put it into the list"));
-        let text = fs::read_to_string(&path).unwrap();
+        let text = read(&path);
         // What the documentation links to is not an import. Tests may use samples, which are fixtures or lie above all.
         for line in text.lines().filter(|line| !line.trim_start().starts_with("//")) {
             for used in line.split("crate::").skip(1) {
@@ -114,12 +99,7 @@ fn check(root: &Path, layers: &[&[&str]]) -> usize {
                 let Some(other) = layer(&used[..end]).filter(|_| used[..end] != *"samples") else { continue };
                 // This one compares the help of a command with the columns that are printed.
                 let is_known = path.ends_with("output/ledger/tests.rs") && used[..end] == *"command";
-                assert!(
-                    other <= own || is_known,
-                    "{}: `{module}` must not use `{}`",
-                    path.display(),
-                    &used[..end]
-                );
+                assert!(other <= own || is_known, "{path}: `{module}` must not use `{}`", &used[..end]);
                 edges += 1;
             }
         }
@@ -129,8 +109,6 @@ fn check(root: &Path, layers: &[&[&str]]) -> usize {
 
 #[test]
 fn imports_point_downward() {
-    let server = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let edges: usize =
-        CRATES.iter().map(|of_crate| check(&server.join(of_crate.sources), of_crate.layers)).sum();
+    let edges: usize = CRATES.iter().map(|of_crate| check(of_crate.sources, of_crate.layers)).sum();
     assert!(edges > 200, "only {edges} imports were found");
 }

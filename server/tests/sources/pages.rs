@@ -3,7 +3,7 @@
 //!
 //! A citation is in backquotes: `server/src/lib.rs` or `server/control/src/` is a path from the
 //! root, `server/src/shutdown.rs: Tasks::spawn` an item of that file, and `guest: survival` or
-//! `guest: survival::labels_survive_the_death_of_the_daemon` a theme of the guest tests or one of
+//! `guest: survival::probes_survive_the_death_of_the_daemon` a theme of the guest tests or one of
 //! its tests. Links to files are relative to their page.
 
 use std::fmt::Write as _;

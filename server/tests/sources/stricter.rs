@@ -58,6 +58,6 @@ fn the_documentation_has_the_list() {
     }
     let readme = include_str!("../../README.md");
     assert!(readme.contains(&table), "server/README.md should have:\n{table}");
-    let help = include_str!("../../../client/kprobectl/src/command/check.rs");
+    let help = include_str!("../../../client/kprobectl/src/command/help/check.txt");
     assert!(STRICTER.iter().all(|rule| help.contains(rule.code)), "`kprobectl help check` names all of them");
 }

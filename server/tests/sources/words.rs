@@ -5,9 +5,9 @@
 //! and of the code, and documents.
 
 use std::fmt::Write as _;
-use std::fs;
-use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
+
+use super::pages::{self, read};
 
 /// What no user reads, and what to write instead. Words are separated by one blank; case does not matter.
 const DENIED: &[(&str, &str)] = &[
@@ -74,6 +74,9 @@ const DENIED_IN_COMMENTS: &[&str] = &[
     "that of the other",
 ];
 
+/// The explanations and examples of the commands.
+const HELP: &str = "client/kprobectl/src/command/help/";
+
 /// Longest line of a comment, in columns.
 const COMMENT_COLUMNS: usize = 120;
 
@@ -105,24 +108,11 @@ struct Passage {
     text: String,
 }
 
-fn workspace() -> PathBuf {
-    Path::new(env!("CARGO_MANIFEST_DIR")).join("..")
-}
-
-fn files(root: &Path, found: &mut Vec<PathBuf>) -> io::Result<()> {
-    for entry in fs::read_dir(root)? {
-        let entry = entry?;
-        let (path, name) = (entry.path(), entry.file_name().to_string_lossy().into_owned());
-        if name.starts_with('.') && name != ".github" || name == "target" || name == "fuzz" {
-            continue;
-        }
-        if path.is_dir() {
-            files(&path, found)?;
-        } else {
-            found.push(path);
-        }
-    }
-    Ok(())
+/// All files that end like this, as paths from the root. What fuzzers are made of is not for readers.
+#[cfg(test)]
+fn files(ending: &str) -> impl Iterator<Item = String> {
+    let is_fuzzer = |path: &String| path.split('/').any(|part| part == "fuzz");
+    pages::files("", ending).into_iter().filter(move |path| !is_fuzzer(path))
 }
 
 /// The string literals of a source, and where `help` the lines that clap shows. What only tests contain is left out.
@@ -180,28 +170,30 @@ fn of_document(document: &str, comments_only: Option<&str>) -> Vec<Passage> {
         .collect()
 }
 
-fn passages(path: &Path, inner: &str) -> io::Result<Vec<Passage>> {
-    let extension = path.extension().and_then(|extension| extension.to_str()).unwrap_or_default();
+#[cfg(test)]
+fn passages(inner: &str) -> Vec<Passage> {
+    let extension = Path::new(inner).extension().and_then(|extension| extension.to_str()).unwrap_or_default();
     let is_test = inner.contains("/tests/")
         || inner.contains("/fixtures/")
         || inner.ends_with("tests.rs")
         || inner.contains("/benches/");
-    let read = || fs::read_to_string(path);
-    Ok(match extension {
+    let read = || read(inner);
+    match extension {
         _ if is_test && inner != "server/benches/README.md" => Vec::new(),
         "rs" => of_source(
-            &read()?,
+            &read(),
             ["cli.rs", "global.rs", "command/"].iter().any(|path| {
                 inner.strip_prefix("client/kprobectl/src/").is_some_and(|inner| inner.starts_with(path))
             }),
         ),
-        "proto" => of_document(&read()?, Some("//")),
-        "toml" if inner.starts_with("deploy/") => of_document(&read()?, Some("#")),
-        "service" => of_document(&read()?, Some("#")),
+        "proto" => of_document(&read(), Some("//")),
+        "toml" if inner.starts_with("deploy/") => of_document(&read(), Some("#")),
+        "service" => of_document(&read(), Some("#")),
         // The style page shows what it rules out.
-        "md" if inner != "server/README.md" => of_document(&read()?, None),
+        "md" if inner != "server/README.md" => of_document(&read(), None),
+        "txt" if inner.starts_with(HELP) => vec![Passage { line: 1, text: read() }],
         _ => Vec::new(),
-    })
+    }
 }
 
 /// The comments of a source, each as one text: a phrase may begin on one line and end on the next.
@@ -220,20 +212,11 @@ fn comments(source: &str) -> Vec<Passage> {
     passages
 }
 
-/// The Rust sources, as paths inside of the workspace and their texts.
-#[cfg(test)]
-fn sources(root: &Path) -> Vec<(String, String)> {
-    let mut paths = Vec::new();
-    files(root, &mut paths).unwrap();
-    let sources = paths.iter().filter(|path| path.extension().is_some_and(|extension| extension == "rs"));
-    let inner = |path: &PathBuf| path.strip_prefix(root).unwrap().to_string_lossy().into_owned();
-    sources.map(|path| (inner(path), fs::read_to_string(path).unwrap())).collect()
-}
-
 #[test]
 fn comments_are_plain_and_short() {
     let (mut findings, mut seen) = (String::new(), 0);
-    for (inner, source) in sources(&workspace()) {
+    for inner in files(".rs") {
+        let source = read(&inner);
         for (line, text) in (1..).zip(source.lines()) {
             let columns = text.chars().count();
             if columns > COMMENT_COLUMNS && text.trim_start().starts_with("//") {
@@ -264,13 +247,9 @@ fn comments_are_found_across_lines() {
 
 #[test]
 fn what_users_read_is_plain() {
-    let root = workspace();
-    let mut paths = Vec::new();
-    files(&root, &mut paths).unwrap();
     let (mut findings, mut seen) = (String::new(), 0);
-    for path in &paths {
-        let inner = path.strip_prefix(&root).unwrap().to_string_lossy().into_owned();
-        for Passage { line, text } in passages(path, &inner).unwrap() {
+    for inner in files("") {
+        for Passage { line, text } in passages(&inner) {
             seen += 1;
             if OF_THE_KERNEL.contains(&text.as_str()) {
                 continue;
@@ -293,20 +272,15 @@ fn what_users_read_is_plain() {
 /// The phrase that no file has, comments included.
 #[test]
 fn cannot_is_one_word() {
-    let root = workspace();
-    let mut paths = Vec::new();
-    files(&root, &mut paths).unwrap();
-    let sources = paths
-        .iter()
-        .filter(|path| path.extension().is_some_and(|extension| extension == "rs" || extension == "sql"));
+    let sources = files(".rs").chain(files(".sql")).chain(files(".txt"));
     for path in sources.filter(|path| !path.ends_with("tests/sources/words.rs")) {
-        let mut text = fs::read_to_string(path).unwrap();
+        let mut text = read(&path);
         for own in OF_THE_KERNEL {
             text = text.replace(own, "");
         }
         let text = text.to_lowercase();
         let line = text.lines().position(|line| line.contains("can not"));
-        assert_eq!(line, None, "{}: write `cannot`", path.display());
+        assert_eq!(line, None, "{path}: write `cannot`");
     }
 }
 

@@ -13,7 +13,7 @@ use std::path::Path;
 use std::time::{Duration, Instant};
 
 use kprobed_trace::spool::{
-    BootId, EntryKind, Position, Spool, SpoolEntry, SpoolItem, SpoolOptions, SpoolWriter,
+    BootId, EntryKind, HistoryStart, Spool, SpoolEntry, SpoolItem, SpoolOptions, SpoolWriter,
 };
 
 /// Events of an encoded batch with four arguments.
@@ -129,7 +129,7 @@ fn read(directory: &Path, payload: &[u8]) -> (Duration, u64) {
         entry.sequence += u64::from(EVENTS);
     }
     let elapsed = support::shortest(RUNS, || {
-        let mut reader = spool.reader(Position::Beginning).unwrap();
+        let mut reader = spool.reader(HistoryStart::Oldest, |_| 0).unwrap();
         let mut entries = 0;
         while let Some(item) = reader.next().unwrap() {
             entries += u64::from(matches!(item, SpoolItem::Entry(_)));

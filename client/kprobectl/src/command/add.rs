@@ -17,48 +17,16 @@ use crate::global::Global;
 use crate::output::Output;
 use crate::quantity::duration;
 
-const AFTER_HELP: &str = "\
-`kprobectl help language` explains definitions. A definition is the name of a function, of a system call or of an event \
-(`vfs_read count`, `openat`, `sched:sched_switch`), which becomes a line; a line in the syntax of the kernel's \
-`kprobe_events`; such a line with the names of 2009 (`a0`, `rv`); or a function prototype of 2018. Quote it with single \
-quotes: `$`, `(` and `*` are special to shells. `vfs_*` makes a probe of each function that matches, all or none; more \
-than 100 need --yes.
-
-`GROUP/EVENT` or `GROUP:EVENT` records an event of the host: a tracepoint, or an event of another tool. kprobed records it \
-in its own trace instance, and does not change the event or its recording by other tools. The probe has the name of the \
-event. An event can have one probe. While kprobed records the event, the kernel does not let another tool remove it.
-
-A file has one definition per line, in any of these languages. `#` starts a comment, and a backslash at the end of a line \
-continues it. A file is defined as a whole: if the daemon refuses a line, nothing is changed, and every refused line is \
-reported. A file of more than 1000 definitions is checked as a whole, and defined 1000 at a time: all of those or none. \
-Lines that delete (`-:GROUP/EVENT`) are refused: use `kprobectl delete`.
-
-`kprobectl apply` reads documents with all properties of probes.
-
-Examples:
-  kprobectl add do_sys_openat2
-  kprobectl add openat --lease 2h
-  kprobectl add 'p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):ustring'
-  kprobectl add 'r:opened do_sys_openat2 fd=$retval:s32' --filter 'fd < 0'
-  kprobectl add 'ip_rcv(x64 skb | int skb[32])'
-  kprobectl add p:fork kernel_clone --disabled
-  kprobectl add raw_syscalls/sys_enter --filter 'id == 257'
-  kprobectl add p:fork kernel_clone --label team=storage --label tier=2
-  kprobectl add p:fork kernel_clone --owner 'storage team' --description 'who forks'
-  kprobectl add p:fork kernel_clone --lease 2h
-  kprobectl add -f probes.txt
-  echo 'p:fork kernel_clone' | kprobectl add -";
-
 /// Arguments of `add`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/add.txt"))]
 pub(crate) struct Arguments {
     /// The definition, as one argument or several; `-` reads it from standard input
     #[arg(required_unless_present_any = ["deletion", "file"], conflicts_with_all = ["deletion", "file"])]
     definition: Vec<String>,
     /// Define every line of this file; `-` is standard input
     #[arg(short, long, value_name = "FILE", conflicts_with = "filter")]
-    file: Option<DefinitionFile>,
+    pub(crate) file: Option<DefinitionFile>,
     /// A line in the kernel's syntax that deletes, and looks like an option
     #[arg(short = ':', value_name = "NAME", hide = true)]
     deletion: Option<String>,
@@ -83,16 +51,6 @@ pub(crate) struct Arguments {
     /// Only check the request, show what would be done, and change nothing
     #[arg(long)]
     pub(crate) dry_run: bool,
-}
-
-impl Arguments {
-    /// Reads the whole file, which several hosts share.
-    pub(crate) async fn read_file(&mut self) -> Result<(), Failure> {
-        match &mut self.file {
-            Some(file) => file.read().await,
-            None => Ok(()),
-        }
-    }
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {

@@ -7,30 +7,13 @@ use std::collections::HashMap;
 
 use super::connection::connect;
 use super::label_arguments::{labels, pair};
-use super::{Exit, Failure, answered};
+use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Cell, Column, MessageRow, Output, Tone, state_name};
 
-const AFTER_HELP: &str = "\
-The event stays in the kernel and keeps counting its hits. From then on it is a probe like any other: \
-the daemon removes the event when the probe is deleted and when the daemon stops, and defines it again \
-when it starts. Trace instances of other programs in which the event is enabled keep it enabled, and as \
-long as they use the event, the kernel does not let the daemon remove it.
-
-`kprobectl list --foreign` shows the events, and why one cannot be adopted. --all-own adopts those that \
-look as if a daemon had made them whose database was lost, with their filters, and enabled or disabled \
-as they are in the daemon's instance.
-
-Examples:
-  kprobectl list --foreign
-  kprobectl adopt perf/slow_path --enable
-  kprobectl adopt perf/slow_path --enable --filter 'size > 4096' --label team=storage
-  kprobectl adopt --all-own --dry-run
-  kprobectl adopt --all-own";
-
 /// Arguments of `adopt`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/adopt.txt"))]
 pub(crate) struct Arguments {
     /// GROUP/EVENT, as `list --foreign` shows it, or EVENT if only one foreign event has it
     #[arg(required_unless_present = "all_own", conflicts_with = "all_own", value_name = "NAME")]
@@ -115,7 +98,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     if names.is_empty() {
         output.note("no event looks like one of the daemon's own");
     }
-    let mut answers = Vec::with_capacity(names.len());
+    let (mut adopted, mut exit) = (Vec::with_capacity(names.len()), Exit::Success);
     for name in names {
         let request = AdoptProbeRequest {
             name,
@@ -125,9 +108,11 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             validate_only: arguments.dry_run,
             ..Default::default()
         };
-        answers.push(client.adopt_probe(request).await);
+        match client.adopt_probe(request).await {
+            Ok(answer) => adopted.push(answer),
+            Err(error) => exit = exit.max(Failure::from(error).report(output)),
+        }
     }
-    let (adopted, exit) = answered(answers, output);
     output.results(&adopted, |adopted| format!("{} {}", name(adopted), state(adopted).0))?;
     for adopted in adopted.iter().filter(|adopted| !adopted.enabled_in.is_empty()) {
         output.remark(&format!(

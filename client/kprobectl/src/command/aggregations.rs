@@ -8,25 +8,15 @@ use kprobed_client::{AggregationStream, Client};
 
 use super::connection::connect;
 use super::counting::{Counting, ReadingOptions, RowOptions, refuse_folded};
-use super::stop_condition::{StopCondition, StopReason};
+use super::stop_condition::StopCondition;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{CountPrinter, CountView, LatencyUnit, Output};
 use crate::quantity::duration;
 
-const AFTER_HELP: &str = "\
-`kprobectl hist`, `latency` and `stacks` create aggregations. An aggregation ends with its command. With \
---keep it ends when it is deleted or its --lease is over. All end when the daemon stops.
-
-Examples:
-  kprobectl aggregations
-  kprobectl aggregations read opens --top 10
-  kprobectl aggregations read opens --interval 1s --deltas
-  kprobectl aggregations delete opens";
-
 /// Arguments of `aggregations`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/aggregations.txt"))]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     action: Option<Action>,
@@ -147,8 +137,7 @@ async fn follow(global: &Global, arguments: ReadArguments, output: &mut Output) 
     let mut counting = Counting { client, stream, stop, readings };
     let mut printer = counting.printer(view, output);
     let reason = counting.follow(&mut printer, false).await.map_err(Failure::in_stream)?;
-    let early = reason == StopReason::Signal && duration.is_some();
-    Ok(if early { Exit::Interrupted } else { Exit::Success })
+    Ok(reason.exit(duration.is_some()))
 }
 
 async fn open(

@@ -17,39 +17,9 @@ use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{AppliedProbe, Output};
 
-const AFTER_HELP: &str = "\
-A file has YAML or JSON documents, one for each probe, with `---` between them. `kprobectl get -o yaml` \
-and `list -o yaml` print such documents:
-
-  probe: kprobes/open
-  definition: p:kprobes/open do_sys_openat2 name=+0($arg2):ustring
-  enabled: true
-  filter: dfd >= 0
-  labels: {team: storage}
-  owner: storage team
-  description: who opens what
-  lease: 2h
-  on_kernel_change: hold
-
-Only `probe` and `definition` are required; the other properties have the defaults of a new probe. \
-Documents are compared by meaning: applying one twice \
-changes nothing. A different definition replaces the probe's, and the probe then counts from zero. A \
-lease of the same length is not renewed. `take_over: true` is for files of the daemon's directory: they \
-then take probes over from clients. --take-over of `apply` is for the other direction.
-
-The daemon checks all changes before it makes the first one: if it refuses one, nothing is changed. \
-For lines of definitions use `kprobectl add -f`.
-
-Examples:
-  kprobectl apply -f probes.yaml
-  kprobectl apply -f probes/ -R --dry-run
-  kprobectl get open -o yaml | kprobectl apply -f -
-  kprobectl apply -f probes/ --prune -l team=storage
-  kprobectl apply -f probes.yaml --atomic";
-
 /// Arguments of `apply`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/apply.txt"))]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) files: Files,

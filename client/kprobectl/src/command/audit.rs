@@ -15,35 +15,12 @@ use crate::global::Global;
 use crate::output::{Cell, Column, MessageRow, Output, Tone, to_proto_time};
 use crate::quantity::point_in_time;
 
-const AFTER_HELP: &str = "\
-An entry of a change is stored with the change itself. Equal refusals and reads within a minute are one entry \
-with a count. `-o wide` also prints rules, request ids and definitions. Reading the log needs a role that may \
-`administer`, or that allows the method `ReadAudit`.
-
-Examples:
-  kprobectl audit
-  kprobectl audit --since 1h --action refused
-  kprobectl audit --principal user:alice --probe 'storage/*' -o wide
-  kprobectl audit -n 20 -f
-  kprobectl audit -o json | jq 'select(.action == \"AUDIT_ACTION_CHANGED\")'
-  kprobectl audit verify";
-
-const VERIFY_HELP: &str = "\
-Each entry has a digest over itself and the digest of the entry before it: SHA-256 over that digest (32 bytes) \
-and the record, which `kprobectl audit -o json` prints. Whoever changes or removes an entry has to rewrite all \
-that follow. That is noticed if the head, which this command and `kprobectl doctor -o json` print, was noted \
-elsewhere. Exits with 1 if the log is not as it was written.
-
-Examples:
-  kprobectl audit verify
-  kprobectl audit verify --head \"$(cat head-of-yesterday)\"";
-
 /// Entries that are printed together: the columns of a part fit its entries.
 const PART: usize = 1000;
 
 /// Arguments of `audit`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP, args_conflicts_with_subcommands = true)]
+#[command(after_help = include_str!("help/audit.txt"), args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Option<Command>,
@@ -66,7 +43,7 @@ impl Arguments {
 #[derive(Clone, Debug, Subcommand)]
 enum Command {
     /// Check that no entry was changed, added or removed
-    #[command(after_help = VERIFY_HELP)]
+    #[command(after_help = include_str!("help/audit-verify.txt"))]
     Verify {
         /// A head that was noted before: SEQUENCE:DIGEST
         #[arg(long, value_name = "HEAD")]
@@ -193,7 +170,7 @@ async fn show(global: &Global, selection: Selection, output: &mut Output) -> Res
         }
     }
     print(&part, output)?;
-    Ok(Exit::Success)
+    if follow { Err(Failure::stream_ended()) } else { Ok(Exit::Success) }
 }
 
 async fn verify(global: &Global, noted: Option<Head>, output: &mut Output) -> Result<Exit, Failure> {

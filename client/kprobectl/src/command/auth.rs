@@ -19,24 +19,9 @@ use super::{Exit, Failure, input};
 use crate::global::Global;
 use crate::output::{Cell, Column, Output, Row, Table, Tone};
 
-const AFTER_HELP: &str = "\
-Roles are the `[[role]]` sections of the daemon's configuration. Without any, root and the group of the socket \
-may do everything.
-
-Examples:
-  kprobectl auth whoami
-  kprobectl auth can-i CreateProbe 'p:storage/open do_sys_openat2 +0($arg2):ustring'
-  kprobectl auth can-i -f probes.yaml --as user:alice --as group:storage
-  kprobectl auth can-i StreamEvents --name storage/open --as spiffe://prod/ns/ops/sa/tracer";
-
-const CAN_I_HELP: &str = "\
-Exits with 0 if everything that was asked is allowed, else with 1. Every client may ask about itself; \
-`--as` needs a role that may `administer`. The answer for a definition does not depend on whether the kernel \
-would accept its place.";
-
 /// Arguments of `auth`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/auth.txt"))]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     question: Question,
@@ -59,7 +44,7 @@ enum Question {
 }
 
 #[derive(Clone, Debug, Args)]
-#[command(after_help = CAN_I_HELP)]
+#[command(after_help = include_str!("help/auth-can-i.txt").trim_end())]
 struct CanI {
     /// The method of the API; `kprobectl auth whoami` lists them
     #[arg(default_value = "CreateProbe")]

@@ -16,77 +16,16 @@ use crate::global::Global;
 use crate::lines::Lines;
 use crate::output::Output;
 
-const AFTER_HELP: &str = "\
-Exits with 0 if `kprobectl add` would make the probe now, and with 1 if not. The check writes \
-nothing to the kernel.
-
-A short form, such as `openat` or `vfs_*`, is checked as the line or the lines that it becomes, and a note shows them.
-
-A file has one definition per line, in any of the languages that `kprobectl add` takes. `#` \
-starts a comment, and a backslash at the end of a line continues it. Each verdict is printed \
-as soon as its line is read: the file may have millions of lines, or be a pipe without an end.
-
-With `-o json` a verdict is the message CheckProbeResponse of the API. With --file it is `check` of the message \
-CheckedDefinition, which also has the line and the `definition`, one object on each line. Of its keys:
-  verdict     VERDICT_ACCEPTED or VERDICT_REFUSED
-  errno       the kernel's error number; 0: accepted
-  rule        the exact reason; kernel_reason: the code in the kernel's error_log
-  diagnostics mistakes and warnings: where they are, in bytes, and what to write instead
-  canonical   the line for the kernel
-  by          REFUSED_BY_KERNEL, or REFUSED_BY_KPROBED if the kernel would take the definition
-
-These rules are kprobed's own; the kernel would take the definition:
-IGNORED_TEXT, OFFSET_TRUNCATED, RESERVED_EVENT_NAME, RESERVED_GROUP_NAME, \
-RESERVED_ARG_NAME, NO_MODULE_NAME, DANGEROUS_ARRAY, DANGEROUS_MEMORY, NEVER_ARMED, \
-OUTSIDE_FUNCTION, JUMP_OVER_LANDING, EXPECTED_FAULT, MISJUDGED_JUMP, END_OF_MODULE, \
-NO_INTERRUPT_TABLE, TOO_MANY_ARGS, UNSUPPORTED_FEATURE, BAD_CHARACTER, SEVERAL_LINES, NO_DEFINITION, WOULD_APPEND, \
-PROBE_EXISTS, FOREIGN_PROBE, DELETES_LOCATION.
-
-With --explain it also describes the definition, accepted or not: the line for the kernel, each argument in words, the \
-fields of an event, and what was assumed (with -o json: `explanation`).
-
-With --hosts, answers are grouped by kernel. If several kernels accept a definition, the command compares \
-what it records: if a register or an offset is another parameter or member, it shows the prototypes and \
-the recorded values side by side (with -o json: a record `contrast`). That is a warning; with --strict \
-the exit code is 1 as well. `apply --dry-run` compares in the same way.
-
-With --kernel or --diff no daemon is asked: symbols, types, blacklist, ftrace's call sites and code are all in the \
-image. The verdict is that of the kernel when it was booted, without modules, livepatches and probes. The definitions \
-are taken to be made for the first kernel; for the others the command compares what they mean, as the daemon does \
-when a host was booted with another kernel. Exits with 0 if every kernel takes every definition and gives it the same \
-meaning, with 1 if not (with --diff: if the kernels differ). Verdicts are:
-  accepted   the kernel takes the definition
-  changed    it does, and the definition means something else there: the daemon would hold it back
-  refused    it does not, for the reason given
-  uncertain  that depends on what boot makes of the code there, to fit the processor
-  unknown    the definition is about a module, and modules are not looked at
-With -o json there is an object for each definition and kernel, one on each line: `kernel`, `definition`, `verdict`, the \
-message CheckProbeResponse as `check`, the message MeaningChange as `change`, and `file` and `line`.
-
-Examples:
-  kprobectl check openat
-  kprobectl check 'vfs_*'
-  kprobectl check 'p:open do_sys_openat2+4 dfd=$arg1:s32'
-  kprobectl check 'ip_rcv(x64 skb | int skb[32])'
-  kprobectl check -o json p:fork kernel_clone
-  kprobectl check --explain 'ip_rcv(x64 skb | int skb[32], NULL, string name+8)'
-  kprobectl check --explain 'r:back do_sys_open rv ra # dialect: 2009'
-  kprobectl check -f probes.txt
-  generate-probes | kprobectl check -f - -o json | jq -r 'select(.check.errno != 0).definition'
-  kprobectl check 'p:unlink vfs_unlink dir=%si' --hosts all --strict
-  kprobectl check --kernel linux-image-6.12.117+deb13-amd64.deb 'p:open do_sys_openat2 how->flags'
-  kprobectl check --diff /boot/vmlinuz-6.1.0-48-amd64 new/ -f /etc/kprobed/probes.d --junit report.xml";
-
 /// Arguments of `check`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP, group = ArgGroup::new("images").args(["kernel", "diff"]))]
+#[command(after_help = include_str!("help/check.txt"), group = ArgGroup::new("images").args(["kernel", "diff"]))]
 pub(crate) struct Arguments {
     /// The definition, as one argument or several; `-` reads it from standard input
     #[arg(required_unless_present = "file", conflicts_with = "file")]
     definition: Vec<String>,
     /// Check every definition in this file; `-` is standard input. With --kernel also documents, or a directory of them
     #[arg(short, long, value_name = "FILE")]
-    file: Option<DefinitionFile>,
+    pub(crate) file: Option<DefinitionFile>,
     /// With several hosts: also exit with 1 if all hosts accept a definition but would record different things
     #[arg(long)]
     pub(crate) strict: bool,
@@ -101,14 +40,6 @@ impl Arguments {
     /// Whether it is about kernels that need not run: no daemon is asked.
     pub(crate) fn is_offline(&self) -> bool {
         self.images.are_given()
-    }
-
-    /// Reads the whole file, which several hosts share.
-    pub(crate) async fn read_file(&mut self) -> Result<(), Failure> {
-        match &mut self.file {
-            Some(file) => file.read().await,
-            None => Ok(()),
-        }
     }
 }
 

@@ -13,43 +13,9 @@ use crate::config::{Config, ConfigError, NamedHost, is_name};
 use crate::global::Global;
 use crate::output::{Cell, Column, Output, Row};
 
-const AFTER_HELP: &str = "\
-The configuration is the file $KPROBECTL_CONFIG, or kprobectl/config.yaml in $XDG_CONFIG_HOME or ~/.config:
-
-  current_context: prod
-  contexts:
-    prod:
-      ca: ca.pem            # paths are relative to this file
-      cert: client.pem
-      key: client.key
-      domain: '{}.example.org'  # name in the certificates; {} is the host's name here
-      port: 7443            # of addresses without a port
-      parallel: 64          # hosts that are asked at the same time
-      confirm_above: 20     # changes on more hosts need --yes
-      inventory: prod.yaml  # a file with more `hosts` and `groups`
-      hosts:
-        web[001-480]: {address: '{}.example.org', labels: {role: web}}
-        db1: {address: '10.0.0.7:7443', labels: {role: db}}
-      groups:
-        front: ['web[001-240]']
-
-A command without `--hosts` uses the `server` of the context, or its only host. If the context has several \
-hosts, the command needs `--hosts` or `--host-selector`. Options and the variables KPROBED_SERVER, \
-KPROBED_CA, KPROBED_CERT, KPROBED_KEY and KPROBED_DOMAIN override the context; certificates come either \
-all from there or all from the context.
-
-Hosts and groups are edited in the file; `get-hosts` shows how it is read. `use-context` changes one line of the \
-file. `set-context` and `delete-context` rewrite the whole file: comments in it are lost.
-
-Examples:
-  kprobectl config set-context prod --port 7443 --ca ca.pem --cert client.pem --key client.key
-  kprobectl config use-context prod
-  kprobectl config get-hosts -L role=web
-  kprobectl config view";
-
 /// Arguments of `config`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/config.txt"))]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     action: Action,

@@ -16,21 +16,9 @@ use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
 
-const AFTER_HELP: &str = "\
-Delete several probes with one command: the daemon then switches to a new trace instance once, and not \
-once for each probe.
-
-Examples:
-  kprobectl delete kprobes/open
-  kprobectl delete open opened
-  kprobectl delete 'web/*'
-  kprobectl delete --all
-  kprobectl delete -l team=storage
-  kprobectl delete -f probes.yaml";
-
 /// Arguments of `delete`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/delete.txt"))]
 pub(crate) struct Arguments {
     /// GROUP/EVENT, EVENT if only one probe has it, or a glob of names (`*`, `?`)
     #[arg(required_unless_present_any = ["all", "selector", "file"], value_name = "NAME")]

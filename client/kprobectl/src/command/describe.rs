@@ -18,31 +18,9 @@ use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Cell, Column, MessageRow, Output, Row, Table, Tone, arming, hex, one_line};
 
-const AFTER_HELP: &str = "\
-Types are from the BTF of the running kernel and its modules. Use ARGUMENT and MEMBER in a definition. FETCHED AS is the \
-type of an argument whose definition has no type. `:string` reads a string from memory of the kernel, `:ustring` from \
-memory of the program.
-
---code prints the instructions as they are in memory now. PROBE is how the kernel would arm a probe at the address: with \
-ftrace, with a breakpoint, or with a jump that replaces the breakpoint. If a rule forbids a probe there, PROBE is the \
-name of the rule, and `-o wide` adds the reason. If several functions have the name, the command fails, and a hint shows \
-how to name each of them.
-
-Examples:
-  kprobectl describe vfs_read
-  kprobectl describe vfs_read 'file->f_inode'
-  kprobectl describe vfs_open 'path->dentry->d_name'
-  kprobectl describe vfs_open 'path->dentry->d_sb->s_id'
-  kprobectl describe ext4:ext4_file_open -o json
-  kprobectl describe sched:sched_switch
-  kprobectl describe openat
-  kprobectl describe vfs_read --code
-  kprobectl describe kernel_clone+11 --code --return
-  kprobectl describe btrfs:btrfs_sync_file --code -o json | jq -r 'select(.probeable).offset'";
-
 /// Arguments of `describe`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/describe.txt"))]
 pub(crate) struct Arguments {
     /// A function, as FUNCTION or MODULE:FUNCTION; for --code also with `+OFFSET`, or an address in it. Or a system
     /// call (`openat`), or an event of the host (GROUP/EVENT)

@@ -10,20 +10,9 @@ use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Output, ProbeDifference};
 
-const AFTER_HELP: &str = "\
-Shows for each probe the lines that differ: `-` as it is now, `+` as its document describes it. \
-Definitions are compared by meaning. The command changes nothing, and the daemon does not check the \
-changes: `kprobectl apply --dry-run` does.
-
-Exit codes: 0 no difference; 1 differences; above 1 the comparison failed.
-
-Examples:
-  kprobectl diff -f probes.yaml
-  kprobectl diff -f probes/ -R --prune -l team=storage";
-
 /// Arguments of `diff`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/diff.txt"))]
 pub(crate) struct Arguments {
     #[command(flatten)]
     pub(crate) files: Files,

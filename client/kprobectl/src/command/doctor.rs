@@ -14,32 +14,9 @@ use crate::output::{
     Cell, Column, MessageRow, Output, Table, Tone, check_status, moment, one_line, state_name,
 };
 
-const AFTER_HELP: &str = "\
-Exits with 1 if a check failed. FINDING is the result of a check; `fix:` is the command or setting that corrects it.
-
---repair runs a reconcile pass now: the daemon compares all probes with the kernel, and repairs them. It does this \
-automatically when it starts, after another program has written to files that probes depend on, when modules are loaded \
-or removed, and periodically (`[reconcile]` in its configuration). If another program changes a probe again and again, \
-the daemon repairs it less and less often, and stops after five repairs; --force starts again. OUTCOME is the result for \
-each probe:
-  as-wanted     it is as requested, or waits for its module; nothing was done
-  repaired      its event was defined, enabled, disabled or filtered again
-  not-repaired  the repair failed; the reason is printed below the table
-  not-due       it was repaired a short time ago, and is not repaired yet
-  left-alone    it was repaired too often
-  would-repair  it would be repaired without --dry-run
-Exit code 1: a probe is still not as requested.
-
-Examples:
-  kprobectl doctor
-  kprobectl doctor -o json
-  kprobectl doctor --repair
-  kprobectl doctor --repair --dry-run
-  kprobectl doctor --repair --force -o json";
-
 /// Arguments of `doctor`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/doctor.txt"))]
 pub(crate) struct Arguments {
     /// Compare all probes with the kernel now and repair what other programs changed, instead of checking the host
     #[arg(long)]

@@ -10,24 +10,6 @@ use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Output, state_name};
 
-pub(crate) const ENABLE_HELP: &str = "\
-If another program has disabled, filtered or removed the event of a probe, the daemon repairs it: it \
-defines the event again, and sets its filter and its switch. The probe is shown as armed only if the \
-kernel records it.
-
-Examples:
-  kprobectl enable kprobes/open
-  kprobectl enable open 'web/*'
-  kprobectl enable -l team=storage";
-
-pub(crate) const DISABLE_HELP: &str = "\
-The event stays in the kernel and is not recorded. The probe keeps its definition, filter and labels.
-
-Examples:
-  kprobectl disable kprobes/open
-  kprobectl disable open 'web/*'
-  kprobectl disable -l team=storage";
-
 /// Arguments of `enable` and `disable`.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Arguments {

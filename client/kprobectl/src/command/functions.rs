@@ -9,24 +9,9 @@ use super::{Exit, Failure};
 use crate::global::{Format, Global};
 use crate::output::{Cell, Column, MessageRow, Output, Tone};
 
-const AFTER_HELP: &str = "\
-PLACE is how a definition names this function: its name, or something else if several functions \
-have that name. A function can be probed if ftrace can trace it (TRACEABLE) and it is not on the \
-kernel's kprobe blacklist (BLACKLISTED).
-
---events lists events of the host, which `trace` and `add` take by the same names; `-o wide` shows their fields, and \
-`kprobectl describe GROUP/EVENT` describes one. A pattern matches at most 1000.
-
-Examples:
-  kprobectl functions vfs_read
-  kprobectl functions 'vfs_*' --traceable
-  kprobectl functions --events 'sched/*'
-  kprobectl functions --events exec -o wide
-  kprobectl functions --module btrfs -o json | jq -r .place";
-
 /// Arguments of `functions`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/functions.txt"))]
 pub(crate) struct Arguments {
     /// A glob for whole names (`*`, `?`), or a part of a name
     #[arg(default_value = "", hide_default_value = true, required_unless_present = "module")]

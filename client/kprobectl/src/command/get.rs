@@ -12,18 +12,6 @@ use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Output, ProbePast, to_proto_time};
 
-const AFTER_HELP: &str = "\
-`-o yaml` prints documents that `kprobectl apply -f` accepts; `-o json` prints all properties.
-
-Without a name the command lists probes, as `kprobectl list` does; `kprobectl help list` explains the columns.
-
-Examples:
-  kprobectl get kprobes/open
-  kprobectl get open -o yaml > open.yaml
-  kprobectl get open opened -o json
-  kprobectl get -l team=storage
-  kprobectl get open --watch";
-
 /// The rate and the last hit are looked for in this time.
 const RECENT: SignedDuration = SignedDuration::from_hours(1);
 
@@ -32,7 +20,7 @@ const STEP_S: u32 = 10;
 
 /// Arguments of `get`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/get.txt"))]
 pub(crate) struct Arguments {
     /// GROUP/EVENT, EVENT if only one probe has it, or a glob of names (`*`, `?`) [default: list all probes]
     #[arg(value_name = "NAME", conflicts_with_all = ["selector", "foreign"])]

@@ -10,57 +10,9 @@ use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{CountView, LatencyUnit, Output};
 
-const AFTER_HELP: &str = "\
-A word that names a probe is that probe; any other word is a function, and in quotes a definition, as for \
-`kprobectl trace`. What the command defines it deletes at its end; if it is killed, the daemon does. On more hosts than \
-are changed without a confirmation, that needs --yes.
-
-The kernel counts and records no event: the probe may be disabled. Counting ends with the command, \
-unless --keep is given, which needs a probe that exists.
-
-A KEY is one of:
-  thread, comm, cpu, stack  the thread, the name of its task, the CPU, the call stack in the kernel
-  FIELD                     a field of the probe: one row for each value
-  FIELD.log2                powers of two, drawn as bars
-  FIELD.buckets=N           buckets of width N, drawn as bars
-  FIELD.sym                 addresses, by function
-  FIELD.sym-offset          addresses, by function and offset
-  FIELD.exact               a field that is named like another key, such as `comm`
-  host                      with --hosts: the counts of each host, instead of their sum
-Without a key, one row counts all events.
-
-The last reading has all counts, even with --deltas. `dropped` is the number of events for which the \
-kernel's table had no free row.
-
-The hits of kprobed's own threads, which each reading causes, are in no row: their number is printed beside \
-the counts (`own` in JSON), and --include-self counts them. They are known by the name of the task: one of \
-another program that begins with `kprobed` is left out too.
-
-`kprobectl stacks` is short for `kprobectl hist --by stack`: kernel stacks, from the innermost function outward, up \
-to 16 frames. `--folded` prints one line for each stack, outermost function first, as flame graph tools read it. The \
-number at its end is the count, or with --sum the first sum. With `--by host` the host is the outermost frame.
-
-`(4, 8]` contains 8 and not 4; `[4, 8)` contains 4 and not 8. K, M and G are powers of 1024. A \
-percentile is given as its bucket.
-
-Examples:
-  kprobectl hist vfs_read --by comm --for 10s
-  kprobectl hist 'p vfs_read count' --by count.log2
-  kprobectl hist 'r vfs_read ret=$retval:s64' --by ret.log2 --filter 'ret > 0'
-  kprobectl hist sched/sched_switch --by next_comm --top 10
-  kprobectl hist read --by comm,bytes.buckets=4096 --sum bytes --sort bytes
-  kprobectl hist read --by comm --interval 1s --deltas -o json | jq -r '.rows[].keys[0].text'
-  kprobectl hist open --by comm --keep opens --lease 1h
-  kprobectl hist vfs_read --by comm --hosts 'web[001-020]' --for 10s
-  kprobectl hist open --by host,comm --hosts 'web[001-003]' --for 10s
-  kprobectl stacks tcp_connect --for 10s --top 5
-  kprobectl stacks open --by comm --filter 'dfd == -100'
-  kprobectl stacks vfs_read --by host --hosts 'web[001-003]' --folded > out
-  kprobectl stacks read --sum bytes --folded | flamegraph.pl > bytes.svg";
-
 /// Arguments of `hist`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/hist.txt"))]
 pub(crate) struct Arguments {
     /// Count separately by this key; at most 3 keys besides `host` [default: one row for all events]
     #[arg(long = "by", value_name = "KEY", value_delimiter = ',')]

@@ -19,61 +19,17 @@ use super::{Exit, Failure};
 use crate::glob;
 use crate::global::Global;
 use crate::output::{
-    Cell, Chart, Column, CountedHits, MessageRow, Output, ProbeCost, one_line, to_proto_time,
+    Cell, Chart, Column, MessageRow, Output, ProbeCost, counted, hits_of_others, one_line, own_hits,
+    to_proto_time,
 };
 use crate::quantity::{duration, point_in_time, step};
-
-const AFTER_HELP: &str = "\
-HITS is the number of runs of the probe's handler, NMISSED the number of runs that the kernel skipped, \
-because another kprobe was handled on the same CPU or more than MAXACTIVE calls were in progress \
-(kprobe_profile). OWN is the number of runs by kprobed's own threads, which are never recorded, and HITS is \
-without them; --include-self counts them among HITS. The kernel does not count them apart: they are what \
-remains of its count when everything that was recorded or lost is taken off. For a probe with a filter that \
-is not possible, and for some others: then OWN is `?`, HITS has them too, and a note says why. \
-In JSON and YAML, `hits` is always the count of the kernel, and `own` a part of it. The past has no OWN: \
-with --since the counts are those of the kernel.
-
-The kernel does not count the hits of an event of the host, such as `sched/sched_switch`: such a probe has no row here, \
-and no budget. `kprobectl ledger` shows what was recorded of it.
-
-With --for, the command counts for this time, and shows the rates, the highest first. GLOB is then a probe, or \
-probes if it has a `/`; anything else is what `kprobectl trace` takes: a function, a glob for functions, or a \
-definition in quotes. Of those the command makes temporary probes with a filter that no event passes, so that \
-nothing is recorded, and deletes them at the end; if it is killed, the daemon does. The hits are those of the \
-kernel, with those by kprobed's own threads. HIT and SHARE are as with --cost.
-
-With --since, hits are added up by intervals of --step, which begin at multiples of the step in UTC, and \
-shown as bars over time: HITS/s is the average over the watched time, HIGHEST the rate of the highest bar. \
-A blank is an interval in which the daemon did not watch. Deleted probes are shown too. The daemon keeps \
-hits by the minute for 7 days and by the hour for 400 days, unless it is configured otherwise; if only \
-longer intervals are kept, the step becomes longer.
-
-With --cost, HIT is the processor time that one hit takes on this host from the task that ran into the probe, \
-with its error: as the daemon has measured it, or a conservative figure (`?`). HITS/S are the runs of the probe \
-in a second, with those that the kernel skipped, on average over the last minute or two, and SHARE what they \
-take of one CPU. `kprobectl status` shows what the daemon itself takes.
-
-Examples:
-  kprobectl hits
-  kprobectl hits --top 20 'vfs_*' --for 5s
-  kprobectl hits vfs_read --for 1s
-  kprobectl hits --top 5
-  kprobectl hits 'kprobes/*' --for 10s
-  kprobectl hits 'kprobes/*' -o json
-  kprobectl hits -l team=storage
-  kprobectl hits kprobes/open --since 10m
-  kprobectl hits --since 2026-01-31T12:00:00Z --until 2026-01-31T13:00:00Z
-  kprobectl hits --since 24h --step 5m
-  kprobectl hits 'kprobes/*' -l team=storage --since 365d --step 1d -o csv
-  kprobectl hits --cost
-  kprobectl hits --cost -o json | jq '{probe, ns_per_second}'";
 
 /// The usual length of an interval: the shortest that the daemon keeps. Costs are of the last one.
 const STEP_S: u32 = 60;
 
 /// Arguments of `hits`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/hits.txt"))]
 pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`); with --for also functions [default: all probes]
     glob: Option<String>,
@@ -126,23 +82,13 @@ fn is_of_functions(word: &str) -> bool {
 impl MessageRow for HitProfile {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("PROBE", |profile| Cell::text(&profile.probe)),
-        Column::new("HITS", |profile| Cell::number(of_others(profile))),
-        Column::optional("OWN", own),
+        Column::new("HITS", |profile| Cell::number(hits_of_others(profile))),
+        Column::optional("OWN", own_hits),
         Column::optional("NMISSED", |profile| Cell::number(profile.nmissed)),
         Column::wide("PROBE UID", |profile| Cell::text(profile.probe_uid.to_string())),
         Column::wide("BOOT ID", |profile| Cell::text(&profile.boot_id)),
         Column::wide("TIME", |profile| Cell::time(profile.time.as_ref())),
     ];
-}
-
-/// The hits without those by kprobed's own threads, as far as these are known.
-fn of_others(profile: &HitProfile) -> u64 {
-    profile.hits.saturating_sub(profile.own.unwrap_or(0))
-}
-
-/// The hits by kprobed's own threads, marked if they are not known.
-fn own(profile: &HitProfile) -> Cell {
-    if profile.own_unknown.is_empty() { Cell::optional(profile.own) } else { Cell::maybe(None) }
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
@@ -173,8 +119,8 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         tokio::try_join!(client.select_hits(request), client.select_probes(events))?;
     events.retain(|probe| probe.kind() == ProbeKind::Event);
     if let Some(top) = arguments.top {
-        profiles.sort_by_key(|profile| Reverse(of_others(profile)));
-        cut(&mut profiles, top, of_others, output);
+        profiles.sort_by_key(|profile| Reverse(hits_of_others(profile)));
+        cut(&mut profiles, top, hits_of_others, output);
     }
     output.rows(&profiles)?;
     note_unknown_own(profiles.iter().map(|profile| profile.own_unknown.as_str()), output);
@@ -239,9 +185,8 @@ async fn count(
     };
     let before = client.select_hits(hits.clone()).await?;
     if let Some(temporary) = &temporary {
-        let probes = temporary.probes().len();
-        let noun = if probes == 1 { "probe" } else { "probes" };
-        output.note(&format!("counting {probes} {noun} for {duration:?}"));
+        let probes = counted(temporary.probes().len(), "probe");
+        output.note(&format!("counting {probes} for {duration:?}"));
     }
     tokio::time::sleep(duration).await;
     let after = client.select_hits(hits).await?;
@@ -289,11 +234,12 @@ fn grown(
         let own = now.own.zip(then.own).map(|(now, then)| now.saturating_sub(then));
         let mut reasons = [now, then].into_iter().map(|reading| &reading.own_unknown);
         let reason = reasons.find(|reason| !reason.is_empty()).filter(|_| own.is_none());
-        let counted = CountedHits {
+        let counted = HitProfile {
             hits: now.hits.saturating_sub(then.hits),
             own,
             own_unknown: reason.cloned().unwrap_or_default(),
             nmissed: now.nmissed.saturating_sub(then.nmissed),
+            ..HitProfile::default()
         };
         Some(ProbeCost::counted(probe, is_temporary, counted, time))
     };

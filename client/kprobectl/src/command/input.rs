@@ -104,7 +104,7 @@ impl DefinitionFile {
     }
 
     /// Reads the whole file, so that several hosts get the same text.
-    pub(super) async fn read(&mut self) -> Result<(), Failure> {
+    pub(crate) async fn read(&mut self) -> Result<(), Failure> {
         self.text = Some(content(&self.path).await?.into_bytes().into());
         Ok(())
     }

@@ -12,19 +12,9 @@ use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Output, labels_text};
 
-const AFTER_HELP: &str = "\
-Labels select probes: `kprobectl list -l team=storage`. Keys and values have up to 63 letters, digits, `.`, `_`, `/` and \
-`-`; a value may be empty.
-
-Examples:
-  kprobectl label open team=storage tier=2
-  kprobectl label open tier-
-  kprobectl label --overwrite open read team=net
-  kprobectl label -l 'team=storage,tier!=2' reviewed=";
-
 /// Arguments of `label`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/label.txt"))]
 pub(crate) struct Arguments {
     /// Probes (GROUP/EVENT, EVENT if only one probe has it, or a glob of names), and changes: KEY=VALUE sets a label,
     /// KEY- removes one

@@ -12,32 +12,9 @@ use crate::global::Global;
 use crate::output::{LATENCY_COLUMN, LatencyUnit, Output};
 use crate::quantity::duration;
 
-const AFTER_HELP: &str = "\
-`kprobectl latency FUNCTION` measures from the entry of a function to its return. START and END can also be the name \
-of a probe, the name of an event of the host (`GROUP/EVENT`), or a definition in quotes, as for `kprobectl trace`. A \
-name that is both a probe and a function means the probe. The command deletes the probes that it defined when it ends; if \
-it is killed, the daemon deletes them. To define probes on many hosts needs --yes.
-
-The kernel measures from an event of START to the next event of END in the same thread, or with the same value of the \
-field of --match. A second START before the END replaces the first. The kernel counts and records no events, so that the \
-probes can be disabled.
-
-Latencies are counted in buckets: powers of two of nanoseconds, or buckets of the width --bucket. The average is exact; \
-a percentile is the bucket that contains it.
-
-Examples:
-  kprobectl latency vfs_read --for 10s
-  kprobectl latency vfs_read --by comm --top 5 --unit us
-  kprobectl latency vfs_read --hosts 'web[001-020]' --for 10s
-  kprobectl latency vfs_read 'r vfs_read r=$retval:s64' --end-filter 'r > 0'
-  kprobectl latency block/block_rq_issue block/block_rq_complete --match sector
-  kprobectl latency read read_return --bucket 100us
-  kprobectl latency read read_return --keep reads --lease 1h
-  kprobectl latency read read_return --by host -L role=web --for 10s";
-
 /// Arguments of `latency`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/latency.txt"))]
 pub(crate) struct Arguments {
     /// The start of the time: a probe (GROUP/EVENT, or EVENT if only one probe has it), a function, or a definition in
     /// quotes

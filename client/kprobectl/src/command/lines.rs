@@ -18,47 +18,9 @@ use crate::global::Global;
 use crate::lines::{Build, DebugFiles, LineProblem, Places, keep};
 use crate::output::{Cell, Column, Output, Row, Tone, arming};
 
-const AFTER_HELP: &str = "\
-Shows the lines that have instructions of their own, where these are, and how the kernel would arm a probe there. \
-FUNC:LINE counts from the line that declares the function, FILE:LINE from the beginning of the file. A line can \
-have several places: copies of inlined functions, and parts that the compiler has moved. IN is the function that \
-has the code of a copy.
-
-Every command that takes a definition takes one by source too, in the language of `perf probe`:
-  [[GROUP:]EVENT=][MODULE:]PLACE [ARGUMENT ...]
-A PLACE is `FUNC[@FILE]`, alone or with `:LINE`, `+OFFSET`, `%return` or `;PATTERN` behind it, or it is `FILE:LINE` or \
-`FILE;PATTERN`. An ARGUMENT is a variable, or what it leads to, `[NAME=]VAR->member.member[N][:TYPE][@user]`, `$vars` for all \
-variables, `$params` for the parameters, or one of the kernel's language. PATTERN stands for the text of lines.
-
-Debug information belongs to one build of a kernel or module, and no host needs it: this command finds it by \
-the build id that the daemon tells. It looks at --debug (nowhere else then), at indexes that it keeps \
-(~/.cache/kprobed/lines), at /usr/lib/debug, and at the servers of DEBUGINFOD_URLS. --source names the directory of \
-the sources, for texts and patterns. With --debug the command works without a daemon.
-
---make-index makes a small file of a large one: all that commands need, in a tenth of the size. Without --to it is \
-kept for this user; otherwise it can be copied to others, and given as --debug.
-
---port offers a probe anew that the daemon holds back after an update, if it was made of a source line: by the text \
-of that line and of its neighbours, which needs --source for the definition and now; else by the number of the line, \
-if the function has code at the same lines; else it prints what the daemon offers, which compares instructions. It \
-says which of them it was, and why a line is in doubt. Only `kprobectl apply` changes the probe.
-
--D prints the lines for the kernel and defines nothing, as `perf probe -D` does: `kprobectl check --kernel` reads them.
-
-Examples:
-  kprobectl lines vfs_read
-  kprobectl lines vfs_read:6-12 --source ~/linux-6.1
-  kprobectl lines fs/read_write.c:470-480
-  kprobectl lines nf_tables:nft_do_chain -o json
-  kprobectl lines -D 'vfs_read:11 count' --debug vmlinux
-  kprobectl lines --port io/slow --source ~/linux-6.1.192
-  kprobectl lines --make-index linux-image-6.1.0-56-amd64-dbg.deb
-  kprobectl lines --make-index vmlinux --to 6.1.index
-  kprobectl trace 'vfs_read:11 count file->f_mode'";
-
 /// Arguments of `lines`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/lines.txt"))]
 pub(crate) struct Arguments {
     /// FUNC, FUNC:FIRST-LAST or FILE:FIRST-LAST, with `MODULE:` before it for a module
     #[arg(value_name = "RANGE", required_unless_present_any = ["definitions", "make_index", "port"])]

@@ -11,48 +11,9 @@ use crate::glob;
 use crate::global::Global;
 use crate::output::{Cell, Column, MessageRow, Output, Tone, kind_name};
 
-const AFTER_HELP: &str = "\
-STATE is the state of the probe in the kernel:
-  armed      it is recorded
-  disabled   it is not recorded, as requested
-  drifted    the kernel has it, but not as requested
-  failed     the kernel does not have it, or another program undid every repair
-  held-back  its module is not loaded, or it might record something else than it was made for
-  expired    its lease has ended, and the daemon has removed it from the kernel
-  tripped    its hits took more processor time than its budget; `kprobectl enable` arms it again
-Reasons and hints are printed below the table.
-
-LEASE is the time until the daemon removes the probe (`held`: when the command that defined it ends). \
-Probes without a lease stay. `kprobectl update --renew` brings an expired probe back.
-
---watch prints a line for each probe, and then one for each change of a probe or its state. The daemon \
-notices changes by other programs when it looks for them (`[reconcile]` in its configuration). \
-`-o wide` adds kind, location, filter and labels. `-o json` prints one object per line: `probe`, and \
-`event`, which is `WATCH_EVENT_` with `PRESENT`, `SYNCED` (all probes were printed; without a probe), \
-`ADDED`, `CHANGED`, `DELETED`, or `RESTARTED` (changes were missed, and all probes follow). `-o yaml` \
-prints the document of the probe each time, after a comment with the event and the state. If the daemon \
-goes away, a note says so once, and the command connects again.
-
---foreign shows events of other programs, and those of a daemon whose database was lost (LOOKS OWN): \
-`kprobectl adopt` makes probes of them. ENABLED IN names the trace instances in which an event is \
-enabled. Use by perf and BPF is not known.
-
-`-o yaml` prints documents that `kprobectl apply -f` accepts; `-o json` prints all properties.
-
-Examples:
-  kprobectl list
-  kprobectl list 'kprobes/*' -o wide
-  kprobectl list -l 'team=storage,tier!=2,!reviewed'
-  kprobectl list -l 'team in (storage,net)'
-  kprobectl list --watch
-  kprobectl list --watch -o json | jq 'select(.event == \"WATCH_EVENT_CHANGED\") | .probe.state'
-  kprobectl list --foreign
-  kprobectl list -l team=storage -o yaml > probes.yaml
-  kprobectl list -o json";
-
 /// Arguments of `list`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/list.txt"))]
 pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`) [default: all]
     pub(super) glob: Option<String>,

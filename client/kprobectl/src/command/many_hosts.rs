@@ -7,8 +7,8 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
+use kprobed_client::Client;
 use kprobed_client::fleet::{FanOut, Host, HostLedger, NoAnswer, Operation, Outcome, Run};
-use kprobed_client::{Client, Error};
 
 use super::open_file_limit::raise_for;
 use super::stop_condition::StopCondition;
@@ -190,10 +190,7 @@ fn fan_out(global: &Global, fleet: &Fleet, is_change: bool) -> FanOut {
 
 fn text_of(why: &NoAnswer<Problem>, is_change: bool) -> String {
     match why {
-        // Without the address, so that hosts with the same problem are shown together.
-        NoAnswer::Unreachable(Error::Connect { kind, .. }) => kind.to_string(),
-        NoAnswer::Unreachable(error) => error.to_string(),
-        NoAnswer::Operation { error, .. } => error.said.messages.clone(),
+        NoAnswer::Unreachable(error) => error.without_target(),
         NoAnswer::TimedOut(deadline) => no_answer_within(*deadline),
         NoAnswer::Interrupted if is_change => {
             "interrupted before it answered: check before you repeat it".to_owned()
@@ -217,7 +214,7 @@ pub(crate) async fn run(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let (exit, missing) = ask_all(command, global, fleet, output).await?;
-    remember(fleet, &missing, output);
+    remember(fleet, missing.iter().map(String::as_str), output);
     Ok(exit)
 }
 
@@ -238,8 +235,13 @@ pub(crate) async fn confirm(
     if let Some(plan) = plan {
         ask_all(plan, global, fleet, output).await?;
     }
+    Err(not_confirmed(hosts, limit))
+}
+
+/// So many hosts are not changed without a confirmation.
+pub(super) fn not_confirmed(hosts: usize, limit: u64) -> Failure {
     let message = format!("this would change {hosts} hosts, and more than {limit} need a confirmation");
-    Err(Failure::usage(message, Some("add `--yes`".to_owned())))
+    Failure::usage(message, Some("add `--yes`".to_owned()))
 }
 
 /// Whether so many hosts can be changed.
@@ -248,9 +250,11 @@ pub(super) fn is_confirmed(global: &Global, fleet: &Fleet) -> bool {
 }
 
 /// Saves the names of the hosts without an answer for `@failed`.
-pub(super) fn remember(fleet: &Fleet, missing: &str, output: &mut Output) {
+#[expect(single_use_lifetimes, reason = "`impl Trait` needs a name for it")]
+pub(super) fn remember<'a>(fleet: &Fleet, missing: impl Iterator<Item = &'a str>, output: &mut Output) {
+    let names: String = missing.flat_map(|host| [host, "\n"]).collect();
     if let Some(path) = state_file(fleet.context.as_deref())
-        && let Err(error) = replace(&path, missing.as_bytes())
+        && let Err(error) = replace(&path, names.as_bytes())
     {
         output.note(&format!("`--hosts @failed` will not know of this run: {error}"));
     }
@@ -263,7 +267,7 @@ async fn ask_all(
     global: &Global,
     fleet: &Fleet,
     output: &mut Output,
-) -> Result<(Exit, String), Failure> {
+) -> Result<(Exit, Vec<String>), Failure> {
     let mut stop = StopCondition::new().map_err(Failure::signals)?;
     raise_for(&fan_out(global, fleet, command.is_change), fleet.hosts.len())?;
     let is_strict = command.is_strict;
@@ -272,7 +276,7 @@ async fn ask_all(
         on_one(command.clone(), Global { client: Some(client), ..shared.clone() }, output)
     });
     let (mut records, mut judged) = (Vec::new(), Vec::new());
-    let (mut missing, mut worst, mut refused) = (String::new(), Exit::Success, Exit::Success);
+    let (mut missing, mut worst, mut refused) = (Vec::new(), Exit::Success, Exit::Success);
     while let Some((record, answer)) = run.next(&mut stop).await {
         match answer {
             Ok((exit, verdicts)) => {
@@ -281,8 +285,7 @@ async fn ask_all(
             }
             Err(why) => {
                 refused = refused.max(why.exit);
-                missing.push_str(&record.host);
-                missing.push('\n');
+                missing.push(record.host.clone());
             }
         }
         output.host_record(&record)?;

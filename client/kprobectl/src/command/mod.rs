@@ -54,19 +54,3 @@ mod probe_selection;
 mod stop_condition;
 
 pub(crate) use failure::{Exit, Failure};
-
-use kprobed_client::Error;
-
-use crate::output::Output;
-
-/// What was answered. Failures are reported, and the worst exit code counts.
-fn answered<T>(answers: Vec<Result<T, Error>>, output: &mut Output) -> (Vec<T>, Exit) {
-    let (mut good, mut exit) = (Vec::with_capacity(answers.len()), Exit::Success);
-    for answer in answers {
-        match answer {
-            Ok(answer) => good.push(answer),
-            Err(error) => exit = exit.max(Failure::from(error).report(output)),
-        }
-    }
-    (good, exit)
-}

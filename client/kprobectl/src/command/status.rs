@@ -21,23 +21,12 @@ use crate::output::{
     state_of, to_proto_time,
 };
 
-const AFTER_HELP: &str = "\
-HITS are of the last five minutes, of the probes that can be hit now. Each part stands alone: what the daemon does not \
-answer is `not known`, with the reason below. Exits with 1 if something needs attention: a part that is not known, a \
-check that failed, a probe that does not record what was asked, an exporter that fails, a settled ledger that does not \
-close, hits that another program has kept from being recorded, or runs that the kernel skipped. \
-The commands behind the page are `doctor`, `list`, `hits`, `ledger` and `audit`.
-
-Examples:
-  kprobectl status
-  kprobectl status -o json";
-
 /// How far back hits are looked at.
 const HITS_OF: Duration = Duration::from_mins(5);
 
 /// Arguments of `status`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/status.txt"))]
 pub(crate) struct Arguments {}
 
 pub(crate) async fn run(

@@ -7,6 +7,7 @@ use std::time::Duration;
 use tokio::signal::unix::{Signal, SignalKind, signal};
 use tokio::time::Instant;
 
+use super::Exit;
 use super::child::Child;
 
 /// Signals and the clock.
@@ -27,6 +28,14 @@ pub(super) enum StopReason {
     Elapsed,
     /// The program that was started has ended.
     ChildEnded,
+}
+
+impl StopReason {
+    /// The exit code of a command that has stopped. Without a limit of its own an interrupt is the regular end; with
+    /// one, it is early.
+    pub(super) fn exit(self, is_limited: bool) -> Exit {
+        if is_limited && self == Self::Signal { Exit::Interrupted } else { Exit::Success }
+    }
 }
 
 impl StopCondition {
@@ -68,12 +77,6 @@ impl StopCondition {
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub(super) async fn wait(&mut self) -> StopReason {
-        let elapsed = async {
-            match self.deadline {
-                Some(deadline) => tokio::time::sleep_until(deadline).await,
-                None => std::future::pending().await,
-            }
-        };
         let ended = async {
             match &mut self.child {
                 Some(ended) => ended.await,
@@ -83,8 +86,16 @@ impl StopCondition {
         tokio::select! {
             _ = self.interrupt.recv() => StopReason::Signal,
             _ = self.terminate.recv() => StopReason::Signal,
-            () = elapsed => StopReason::Elapsed,
+            () = until(self.deadline) => StopReason::Elapsed,
             () = ended => StopReason::ChildEnded,
         }
+    }
+}
+
+/// Waits until then. Never ends if that is not known.
+pub(super) async fn until(time: Option<Instant>) {
+    match time {
+        Some(time) => tokio::time::sleep_until(time).await,
+        None => std::future::pending().await,
     }
 }

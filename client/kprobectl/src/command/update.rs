@@ -14,34 +14,9 @@ use crate::global::Global;
 use crate::output::{Output, lease, state_name};
 use crate::quantity::duration;
 
-const AFTER_HELP: &str = "\
-All changes of a probe are made together, or none. `kprobectl get` shows the present values, such \
-as the filter. `label`, `enable` and `disable` change labels and the switch; `apply` changes a definition.
-
-A filter is an expression of the kernel's filter language: FIELD OP VALUE with && || ! and \
-parentheses. The kernel does not record events that do not pass, and still counts them as hits.
-
-A lease starts anew, now, with --renew or --lease. An expired probe is brought back while \
-`kprobectl list` still shows it: for one hour, unless the daemon is configured otherwise.
-
-On another build of the kernel or of a module, a definition can still be armed and record something \
-else: an argument is in another register, a member at another offset, or other instructions precede \
-an offset inside a function. The daemon holds such a probe back. `kprobectl get NAME` shows what it \
-recorded and what it would record now, and, if there is exactly one equivalent definition for this \
-kernel, that line: `kprobectl apply` with it as the definition arms it. --accept arms the probe as \
-written; then the daemon holds it back on the kernel that it was made for.
-
-Examples:
-  kprobectl update kprobes/open --filter 'dfd == -100 && filename ~ \"/etc/*\"'
-  kprobectl update kprobes/open --no-filter --owner ops
-  kprobectl update open 'web/*' --lease 8h
-  kprobectl update -l team=storage --renew
-  kprobectl update open --keep
-  kprobectl update kprobes/accept --accept";
-
 /// Arguments of `update`.
 #[derive(Clone, Debug, Default, Args)]
-#[command(after_help = AFTER_HELP, override_usage = "kprobectl update [OPTIONS] <NAME>...", group(
+#[command(after_help = include_str!("help/update.txt"), override_usage = "kprobectl update [OPTIONS] <NAME>...", group(
     ArgGroup::new("change")
         .required(true)
         .multiple(true)

@@ -12,23 +12,9 @@ use crate::global::{Format, Global};
 use crate::lines::shared;
 use crate::output::{Cell, Column, Output, Row, Tone};
 
-const AFTER_HELP: &str = "\
-PLACE is that of a definition by source: FUNC, FUNC:LINE, FILE:LINE; `kprobectl help lines` explains it, and where \
-debug information comes from. ARGUMENT is what the kernel fetches for a variable: write the name of the variable, \
-the command that defines the probe puts this in. A variable that no probe can read there has the reason instead, \
-and the nearest lines at which it lives. Members follow with `->` and `.`: `file->f_mode`.
-
-A line with several places has the variables of each.
-
-Examples:
-  kprobectl vars vfs_read:11
-  kprobectl vars fs/read_write.c:479
-  kprobectl vars nf_tables:nft_do_chain --debug nf_tables.ko
-  kprobectl vars vfs_read:11 -o json | jq -r 'select(.argument).name'";
-
 /// Arguments of `vars`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/vars.txt"))]
 pub(crate) struct Arguments {
     /// FUNC, FUNC:LINE, FILE:LINE or a pattern, with `MODULE:` before it for a module
     #[arg(value_name = "PLACE")]

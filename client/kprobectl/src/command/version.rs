@@ -10,17 +10,9 @@ use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
 
-const AFTER_HELP: &str = "\
-If the daemon cannot be reached, the command prints its own version and exits with 3.
-
-Examples:
-  kprobectl version
-  kprobectl version --client
-  kprobectl version -o json";
-
 /// Arguments of `version`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("help/version.txt"))]
 pub(crate) struct Arguments {
     /// Print only the version of this command, and do not connect to the daemon
     #[arg(long)]

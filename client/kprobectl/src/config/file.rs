@@ -109,16 +109,21 @@ pub(crate) fn state_file(context: Option<&str>) -> Option<PathBuf> {
     })
 }
 
-/// This command's directory in one of the user's, as the XDG Base Directory Specification has them.
-fn directory(name: &str, below_home: &str) -> Option<PathBuf> {
-    let base = variable(name)
+/// A directory of the user, as the XDG Base Directory Specification has them.
+pub(crate) fn user_directory(name: &str, below_home: &str) -> Option<PathBuf> {
+    variable(name)
         .map(PathBuf::from)
         .filter(|path| path.is_absolute())
-        .or_else(|| variable("HOME").map(|home| Path::new(&home).join(below_home)))?;
-    Some(base.join("kprobectl"))
+        .or_else(|| variable("HOME").map(|home| Path::new(&home).join(below_home)))
 }
 
-fn variable(name: &str) -> Option<OsString> {
+/// This command's directory in one of them.
+fn directory(name: &str, below_home: &str) -> Option<PathBuf> {
+    Some(user_directory(name, below_home)?.join("kprobectl"))
+}
+
+/// A variable of the environment, unless it is empty.
+pub(crate) fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
 }
 

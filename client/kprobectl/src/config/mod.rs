@@ -7,7 +7,7 @@ mod file;
 mod inventory;
 mod targets;
 
-pub(crate) use file::{replace, rollout_file, state_file};
+pub(crate) use file::{replace, rollout_file, state_file, user_directory, variable};
 pub(crate) use inventory::NamedHost;
 pub(crate) use targets::{Targets, place};
 

@@ -9,6 +9,7 @@ use kprobed_lines::{DebugInfo, Identity, Image, LinesError, write_index};
 use memmap2::Mmap;
 
 use super::package;
+use super::search::Build;
 
 /// Magic of an RPM package (lead of rpm(8)).
 const RPM_MAGIC: [u8; 4] = [0xed, 0xab, 0xee, 0xdb];
@@ -73,6 +74,11 @@ impl DebugFile {
         Identity::read(&self.bytes).map_err(|error| self.named(&error))
     }
 
+    /// Whether it is of this build.
+    pub(super) fn is_of(&self, build: &Build) -> bool {
+        self.identity().is_ok_and(|identity| hex::encode(identity.build_id) == build.id)
+    }
+
     fn named(&self, error: &LinesError) -> LinesError {
         let named = LinesError::new(format!("`{}`: {}", self.path.display(), error.message()));
         match error.hint_text() {
@@ -99,6 +105,11 @@ pub(crate) struct DebugFiles {
 }
 
 impl DebugFiles {
+    /// A file, to which nothing else belongs.
+    pub(super) fn alone(main: DebugFile) -> Self {
+        Self { main, others: Vec::new() }
+    }
+
     /// A file or a package of a kernel, alone.
     pub(crate) fn of(path: &Path) -> Result<Self, LinesError> {
         let main = if package::is_package(path) {
@@ -107,7 +118,7 @@ impl DebugFiles {
         } else {
             DebugFile::open(path)?
         };
-        Ok(Self { main, others: Vec::new() })
+        Ok(Self::alone(main))
     }
 
     /// What they are of.

@@ -15,7 +15,6 @@ pub(crate) use search::{Build, Places};
 pub(crate) use sources::Sources;
 
 use std::collections::HashMap;
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::Arc;
 
@@ -38,23 +37,11 @@ pub(crate) struct Lines {
     source: Vec<PathBuf>,
     /// The lines of definitions, by build and text: hosts of one build share them.
     #[arg(skip)]
-    known: Arc<Known>,
+    known: Arc<Mutex<HashMap<(String, String), Made>>>,
 }
 
 /// What a definition has become.
 type Made = Result<Vec<KernelLine>, LinesError>;
-
-/// Lines by build id and definition.
-#[derive(Default)]
-struct Known {
-    lines: Mutex<HashMap<(String, String), Made>>,
-}
-
-impl fmt::Debug for Known {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("Known")
-    }
-}
 
 /// A definition by source, at one of its places.
 #[derive(Clone, Debug)]
@@ -68,24 +55,14 @@ pub(crate) struct KernelLine {
 }
 
 /// Why a definition by source has no line.
-#[derive(Debug)]
+#[derive(Debug, thiserror::Error)]
 pub(crate) enum LineProblem {
     /// The host did not answer.
-    Host(Error),
+    #[error(transparent)]
+    Host(#[from] Error),
     /// Its debug information has no answer, or there is none.
-    Lines(LinesError),
-}
-
-impl From<LinesError> for LineProblem {
-    fn from(error: LinesError) -> Self {
-        Self::Lines(error)
-    }
-}
-
-impl From<Error> for LineProblem {
-    fn from(error: Error) -> Self {
-        Self::Host(error)
-    }
+    #[error(transparent)]
+    Lines(#[from] LinesError),
 }
 
 impl Lines {
@@ -98,7 +75,7 @@ impl Lines {
         let build = self.build(client, definition.module.as_deref(), &definition.target).await?;
         let key = (build.id.clone(), format!("{definition:?}"));
         // The others wait meanwhile: those of the same build need what is found.
-        let mut known = self.known.lines.lock().await;
+        let mut known = self.known.lock().await;
         if let Some(lines) = known.get(&key) {
             return Ok(lines.clone()?);
         }

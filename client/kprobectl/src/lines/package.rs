@@ -25,13 +25,12 @@ pub(super) fn debug_information(
     places: &Places,
 ) -> Result<Option<DebugFile>, LinesError> {
     let kept = places.index(&build.id);
-    let is_it =
-        |file: &DebugFile| file.identity().is_ok_and(|identity| hex::encode(identity.build_id) == build.id);
+    let is_it = |file: &DebugFile| file.is_of(build);
     if let Some(known) = kept.as_ref().and_then(|kept| DebugFile::open(kept).ok()).filter(is_it) {
         return Ok(Some(known));
     }
     let Some(file) = unpacked(path, build.module.as_deref())?.filter(is_it) else { return Ok(None) };
-    let index = DebugFiles { main: file, others: Vec::new() }.index()?;
+    let index = DebugFiles::alone(file).index()?;
     // Without a cache it is made again next time.
     kept.and_then(|kept| keep(&kept, &index).ok());
     Ok(Some(DebugFile::held(path, index)))

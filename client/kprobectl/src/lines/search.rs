@@ -10,6 +10,7 @@ use kprobed_lines::LinesError;
 use super::debuginfod;
 use super::file::{DebugFile, DebugFiles};
 use super::package;
+use crate::config::{user_directory, variable};
 
 /// Files below a directory of modules, at most: a kernel has a few thousand.
 const FILES_MAX: usize = 100_000;
@@ -53,16 +54,13 @@ pub(crate) struct Places {
 impl Places {
     /// Those of the user, from the environment.
     pub(crate) fn of_user() -> Self {
-        let variable =
-            |name: &str| std::env::var_os(name).filter(|value| !value.is_empty()).map(PathBuf::from);
-        let caches = variable("XDG_CACHE_HOME")
-            .filter(|path| path.is_absolute())
-            .or_else(|| variable("HOME").map(|home| home.join(".cache")));
+        let caches = user_directory("XDG_CACHE_HOME", ".cache");
         let servers = std::env::var("DEBUGINFOD_URLS").unwrap_or_default();
         Self {
             cache: caches.as_ref().map(|caches| caches.join("kprobed/lines")),
             installed: PathBuf::from("/usr/lib/debug"),
             downloads: variable("DEBUGINFOD_CACHE_PATH")
+                .map(PathBuf::from)
                 .or_else(|| caches.map(|caches| caches.join("debuginfod_client"))),
             servers: servers.split_ascii_whitespace().map(str::to_owned).collect(),
         }
@@ -99,7 +97,7 @@ pub(super) async fn find(
     }
     let mut told = String::new();
     match debuginfod::debug_information(build, places).await {
-        Ok(Some(path)) => return Ok(alone(DebugFile::open(&path)?)),
+        Ok(Some(path)) => return Ok(DebugFiles::alone(DebugFile::open(&path)?)),
         Ok(None) => {}
         Err(error) => told = format!("; debuginfod: {error}"),
     }
@@ -108,10 +106,6 @@ pub(super) async fn find(
     Err(error.hint(format!(
         "on one machine `apt install {package}`, or give the file or its package with `--debug FILE`, or set DEBUGINFOD_URLS"
     )))
-}
-
-fn alone(main: DebugFile) -> DebugFiles {
-    DebugFiles { main, others: Vec::new() }
 }
 
 /// The file of this build among those that are given.
@@ -167,9 +161,8 @@ fn installed(build: &Build, places: &Places) -> Option<DebugFiles> {
         }
     }
     // A file of another build, or a damaged one, is none.
-    let is_it =
-        |file: &DebugFile| file.identity().is_ok_and(|identity| hex::encode(identity.build_id) == build.id);
-    paths.iter().filter_map(|path| DebugFile::open(path).ok()).find(is_it).map(alone)
+    let mut files = paths.iter().filter_map(|path| DebugFile::open(path).ok());
+    files.find(|file| file.is_of(build)).map(DebugFiles::alone)
 }
 
 /// The files below a directory that a module of this name may be in.

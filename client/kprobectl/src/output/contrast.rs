@@ -9,6 +9,7 @@ use kprobed_document::json::json as message;
 use serde_json::{Value, json};
 
 use super::Output;
+use super::data::counted;
 
 /// What a host said about a definition that it would take.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,8 +111,7 @@ impl Contrast {
         };
         let mut text = format!("`{}` {what}:\n", self.definition);
         for group in &self.groups {
-            let hosts = group.hosts.len();
-            let count = if hosts == 1 { "1 host".to_owned() } else { format!("{hosts} hosts") };
+            let count = counted(group.hosts.len(), "host");
             let names = names::fold(group.hosts.iter().map(String::as_str));
             let CheckedMeaning { prototype, values, code } = &group.meaning;
             let prototype = if prototype.is_empty() { "no prototype is known" } else { prototype };

@@ -4,7 +4,7 @@ use std::io;
 use std::time::Duration;
 
 use kprobed_client::HitRates;
-use kprobed_client::api::{HitCost, Probe};
+use kprobed_client::api::{HitCost, HitProfile, Probe};
 use kprobed_document::json::json as message;
 use serde_json::{Value, json};
 
@@ -22,28 +22,14 @@ pub(super) fn hit_in_words(cost: &HitCost) -> String {
     format!("a hit takes {:.0}±{:.0} ns{origin}", cost.ns, cost.error_ns)
 }
 
-/// What a command has counted of a probe.
-#[derive(Clone, Debug, Default)]
-pub(crate) struct CountedHits {
-    /// As the kernel counts them, with those by kprobed's own threads.
-    pub(crate) hits: u64,
-    /// Those by kprobed's own threads. Absent if they are not known, or count like others.
-    pub(crate) own: Option<u64>,
-    /// Why `own` is not known although it was asked for. Otherwise empty.
-    pub(crate) own_unknown: String,
-    pub(crate) nmissed: u64,
+/// The hits without those by kprobed's own threads, as far as these are known.
+pub(crate) fn hits_of_others(counted: &HitProfile) -> u64 {
+    counted.hits.saturating_sub(counted.own.unwrap_or(0))
 }
 
-impl CountedHits {
-    /// The hits without those by kprobed's own threads, as far as these are known.
-    fn of_others(&self) -> u64 {
-        self.hits.saturating_sub(self.own.unwrap_or(0))
-    }
-
-    /// The hits by kprobed's own threads, marked if they are not known.
-    fn own(&self) -> Cell {
-        if self.own_unknown.is_empty() { Cell::optional(self.own) } else { Cell::maybe(None) }
-    }
+/// The hits by kprobed's own threads, marked if they are not known.
+pub(crate) fn own_hits(counted: &HitProfile) -> Cell {
+    if counted.own_unknown.is_empty() { Cell::optional(counted.own) } else { Cell::maybe(None) }
 }
 
 /// What a probe takes.
@@ -51,8 +37,8 @@ pub(crate) struct ProbeCost {
     probe: Probe,
     /// The place that a person asked for, of a probe that only a command has.
     place: String,
-    /// What a command has counted.
-    counted: Option<CountedHits>,
+    /// What a command has counted: nothing else of it is set.
+    counted: Option<HitProfile>,
     /// With the runs that the kernel skipped. Absent if no second was watched.
     hits_per_second: Option<f64>,
     ns_per_second: Option<f64>,
@@ -60,8 +46,8 @@ pub(crate) struct ProbeCost {
 
 impl ProbeCost {
     /// Of hits and skipped runs that were counted for this time.
-    pub(crate) fn counted(probe: Probe, is_temporary: bool, counted: CountedHits, time: Duration) -> Self {
-        let runs = counted.of_others().saturating_add(counted.nmissed);
+    pub(crate) fn counted(probe: Probe, is_temporary: bool, counted: HitProfile, time: Duration) -> Self {
+        let runs = hits_of_others(&counted).saturating_add(counted.nmissed);
         let seconds = time.as_secs_f64();
         let place =
             if is_temporary { probe.location.trim_end_matches("+0x0").to_owned() } else { String::new() };
@@ -71,7 +57,7 @@ impl ProbeCost {
 
     /// Hits that a command has counted, as they are shown.
     pub(crate) fn hits(&self) -> u64 {
-        self.counted.as_ref().map_or(0, CountedHits::of_others)
+        self.counted.as_ref().map_or(0, hits_of_others)
     }
 
     /// Why the hits by kprobed's own threads are not known. Empty if they are.
@@ -104,8 +90,8 @@ impl Row for ProbeCost {
         Column::new("PROBE", |cost| {
             Cell::text(if cost.place.is_empty() { &cost.probe.name } else { &cost.place })
         }),
-        Column::optional("HITS", |cost| Cell::optional(cost.counted.as_ref().map(CountedHits::of_others))),
-        Column::optional("OWN", |cost| cost.counted.as_ref().map_or_else(|| known(None), CountedHits::own)),
+        Column::optional("HITS", |cost| Cell::optional(cost.counted.as_ref().map(hits_of_others))),
+        Column::optional("OWN", |cost| cost.counted.as_ref().map_or_else(|| known(None), own_hits)),
         Column::optional("NMISSED", |cost| {
             Cell::optional(cost.counted.as_ref().map(|counted| counted.nmissed))
         }),
@@ -122,9 +108,9 @@ impl Row for ProbeCost {
             "hits_per_second": self.hits_per_second,
             "ns_per_second": self.ns_per_second,
         });
-        if let Some(CountedHits { hits, own, own_unknown, nmissed }) = &self.counted {
+        if let Some(HitProfile { hits, own, own_unknown, nmissed, .. }) = &self.counted {
             value["definition"] = self.probe.definition.as_str().into();
-            // As in `HitProfile`, and 64-bit numbers are text, as in messages of the API.
+            // 64-bit numbers are text, as in messages of the API.
             value["hits"] = hits.to_string().into();
             if let Some(own) = own {
                 value["own"] = own.to_string().into();
@@ -169,7 +155,7 @@ mod tests {
             ..Probe::default()
         };
         let shown = |location: &str, is_temporary| {
-            let counted = CountedHits { hits: 90, nmissed: 10, ..CountedHits::default() };
+            let counted = HitProfile { hits: 90, nmissed: 10, ..HitProfile::default() };
             let cost = ProbeCost::counted(probe(location), is_temporary, counted, Duration::from_secs(2));
             (cost.name(), cost.hits(), cost.hits_per_second)
         };
@@ -181,7 +167,8 @@ mod tests {
     #[test]
     fn programs_get_the_count_of_the_kernel_and_the_own_part_of_it() {
         let counted = |own, own_unknown: &str| {
-            let counted = CountedHits { hits: 60, own, own_unknown: own_unknown.to_owned(), nmissed: 4 };
+            let own_unknown = own_unknown.to_owned();
+            let counted = HitProfile { hits: 60, own, own_unknown, nmissed: 4, ..HitProfile::default() };
             ProbeCost::counted(Probe::default(), false, counted, Duration::from_secs(2))
         };
         let known = counted(Some(20), "");

@@ -15,6 +15,11 @@ pub(crate) fn one_line(text: &str) -> String {
     if text.chars().any(char::is_control) { Escaped(text.as_bytes()).to_string() } else { text.to_owned() }
 }
 
+/// So many of what has this name: `1 host`, `3 hosts`.
+pub(crate) fn counted(number: usize, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+}
+
 /// How a probe is armed, if that is known.
 pub(crate) fn arming(arming: Arming) -> Option<&'static str> {
     match arming {

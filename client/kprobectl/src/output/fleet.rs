@@ -6,6 +6,7 @@ use std::io;
 use kprobed_client::fleet::{HostLedger, Outcome, names};
 use serde_json::{Value, json};
 
+use super::data::counted;
 use super::style::Tone;
 use super::{Contrast, HostOutput, Output};
 
@@ -103,10 +104,7 @@ impl Output {
 
 /// Hosts in short, and their kernel.
 fn head(kernel: &str, hosts: &[&str]) -> String {
-    let count = match hosts.len() {
-        1 => "1 host".to_owned(),
-        hosts => format!("{hosts} hosts"),
-    };
+    let count = counted(hosts.len(), "host");
     let kernel = if kernel.is_empty() { String::new() } else { format!(", kernel {kernel}") };
     format!("{} ({count}{kernel})", names::fold(hosts.iter().copied()))
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 use jiff::Timestamp;
 use kprobed_client::HitRates;
 use kprobed_client::api::{HitProfile, KernelChange, Probe, ProbeStateRecord};
-use kprobed_client::event::{Field, Schema};
+use kprobed_client::event::{FieldSchema, Schema};
 use kprobed_document::document_of;
 use kprobed_document::json::json;
 use kprobed_lines::Origin;
@@ -161,7 +161,7 @@ impl Output {
         if let Some(schema) = &probe.schema {
             // A schema that the library does not understand is shown without types.
             let known = Schema::try_from(schema.clone()).ok();
-            let types = known.iter().flat_map(Schema::fields).map(Field::type_name);
+            let types = known.iter().flat_map(Schema::fields).map(FieldSchema::type_name);
             for (field, name) in
                 schema.fields.iter().zip(types.chain(std::iter::repeat("unknown".to_owned())))
             {

@@ -8,6 +8,7 @@ use kprobed_client::fleet::names;
 use serde::Serialize;
 
 use super::Output;
+use super::data::{counted, one_line};
 use super::style::Tone;
 use super::table::{Cell, Table, properties};
 use super::time::rfc3339_ms;
@@ -44,12 +45,16 @@ impl Output {
         let what = self.style.paint(tone, &event.replace('_', " "));
         let hosts = match hosts.as_slice() {
             [] => String::new(),
-            hosts => format!(" {} ({})", names::fold(hosts.iter().map(String::as_str)), count(hosts.len())),
+            hosts => format!(
+                " {} ({})",
+                names::fold(hosts.iter().map(String::as_str)),
+                counted(hosts.len(), "host")
+            ),
         };
         let message = if message.is_empty() { String::new() } else { format!(": {message}") };
         // The end is behind all waves.
         let wave = if *event == "done" { String::new() } else { format!("wave {wave}: ") };
-        self.line(&format!("{time} {wave}{what}{hosts}{}", super::data::one_line(&message)))
+        self.line(&format!("{time} {wave}{what}{hosts}{}", one_line(&message)))
     }
 
     /// Prints the state of a roll-out: for programs as its file has it.
@@ -101,15 +106,13 @@ impl Output {
             return Ok(());
         }
         let step = |step: Step| state.hosts.iter().filter(|host| host.step == step).count();
-        let (all, passed, out, back) =
-            (state.hosts.len(), step(Step::Passed), step(Step::LeftOut), step(Step::Undone));
+        let (passed, out, back) = (step(Step::Passed), step(Step::LeftOut), step(Step::Undone));
+        let all = counted(state.hosts.len(), "host");
         let text = match state.phase {
-            Phase::Done => format!("done: {passed} of {} passed, {out} left out", count(all)),
+            Phase::Done => format!("done: {passed} of {all} passed, {out} left out"),
             Phase::Undone if back == 0 => "undone: nothing was changed on any host".to_owned(),
-            Phase::Undone => format!("undone: {} put back as they were", count(back)),
-            phase => {
-                format!("{phase}: {passed} of {} passed; `kprobectl rollout status` shows all", count(all))
-            }
+            Phase::Undone => format!("undone: {} put back as they were", counted(back, "host")),
+            phase => format!("{phase}: {passed} of {all} passed; `kprobectl rollout status` shows all"),
         };
         self.line(&text)?;
         // The event of an undoing has said why.
@@ -124,10 +127,6 @@ impl Output {
         }
         Ok(())
     }
-}
-
-fn count(hosts: usize) -> String {
-    if hosts == 1 { "1 host".to_owned() } else { format!("{hosts} hosts") }
 }
 
 fn tone(step: Step) -> Tone {

@@ -88,10 +88,6 @@ impl From<NoAnswer<Self>> for HostFailure {
     fn from(why: NoAnswer<Self>) -> Self {
         match why {
             NoAnswer::Operation { error, .. } => error,
-            // Without the address, so that hosts with the same problem are shown together.
-            NoAnswer::Unreachable(Error::Connect { kind, .. }) => {
-                Self::of(Outcome::Unreachable, kind.to_string())
-            }
             other => Self::of(other.outcome(), other.to_string()),
         }
     }

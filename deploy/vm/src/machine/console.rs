@@ -54,7 +54,7 @@ pub(super) fn has_line(text: &str, line: &str) -> bool {
 }
 
 /// The last `count` lines.
-pub(super) fn tail(text: &str, count: usize) -> String {
+pub(crate) fn tail(text: &str, count: usize) -> String {
     let lines: Vec<&str> = text.lines().collect();
     lines[lines.len().saturating_sub(count)..].join("\n")
 }

@@ -24,6 +24,7 @@ use accel::Accelerator;
 use agent::{Conversation, Failure, SILENCE};
 pub use command::{Command, Input, Output, PATIENCE, Stream};
 use console::Console;
+pub(crate) use console::tail;
 pub use error::MachineError;
 pub use nix::sys::signal::Signal;
 use qemu::Qemu;
@@ -344,7 +345,7 @@ impl Machine {
 
     /// The last `lines` lines on the console.
     pub fn console_tail(&self, lines: usize) -> String {
-        console::tail(&self.console.text(), lines)
+        tail(&self.console.text(), lines)
     }
 
     /// Where the host reaches a guest port that is forwarded.

@@ -17,7 +17,6 @@ use std::fs::{File, OpenOptions};
 use std::io::{self, BufRead as _, Seek as _, SeekFrom, Write as _};
 use std::num::ParseIntError;
 use std::os::unix::fs::FileExt as _;
-use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 use std::process::{Command, ExitCode, Stdio};
 use std::thread;
@@ -25,7 +24,6 @@ use std::time::Duration;
 
 use clap::{Parser, Subcommand};
 use nix::fcntl::{AT_FDCWD, OFlag, openat};
-use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use nix::sys::stat::Mode;
 use nix::unistd::{Pid, getpgid, getppid, getsid};
 
@@ -73,14 +71,6 @@ enum Call {
         flags: i32,
         /// Mode, as a number.
         mode: u32,
-        /// How often.
-        count: u64,
-    },
-    /// Connects to a socket so often, says nothing there, prints `connected`, and stays until it is
-    /// killed
-    Connect {
-        /// The socket.
-        path: PathBuf,
         /// How often.
         count: u64,
     },
@@ -192,16 +182,6 @@ fn run(arguments: &Arguments) -> io::Result<()> {
         }
         Call::Numbers { first, count, until, pause_us } => {
             writeln!(stdout, "{}", numbers(*first, *count, until.as_deref(), *pause_us))?;
-        }
-        Call::Connect { path, count } => {
-            let (_, most) = getrlimit(Resource::RLIMIT_NOFILE)?;
-            setrlimit(Resource::RLIMIT_NOFILE, most, most)?;
-            let sockets = (0..*count).map(|_| UnixStream::connect(path)).collect::<io::Result<Vec<_>>>()?;
-            writeln!(stdout, "connected")?;
-            stdout.flush()?;
-            while !sockets.is_empty() {
-                thread::park();
-            }
         }
         Call::Open { path, flags, mode, count } => {
             for _ in 0..*count {

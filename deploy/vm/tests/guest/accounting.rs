@@ -1,7 +1,7 @@
 //! The ledger: a million events, each in exactly one term.
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::SubscriberLedger;
+use kprobed_client::api::{Delivery, SubscriberLedger};
 use kprobed_client::event::{LossCause, StreamItem, StreamRequest};
 
 use crate::Test;
@@ -54,14 +54,15 @@ struct Received {
 }
 
 /// The sum of everything that became of the events of a subscriber.
-fn accounted(ours: &SubscriberLedger) -> u64 {
+pub(crate) fn accounted(ours: &SubscriberLedger) -> u64 {
     let held_back = ours.not_selected + ours.filtered + ours.sampled_out + ours.limited;
     held_back + ours.dropped + ours.queued + ours.delivered
 }
 
 /// Makes the calls and reads the stream to the last event.
 fn million(guest: &DaemonGuest) -> Result<Received> {
-    let mut stream = guest.subscribe(StreamRequest::new().queue_events(10 * calls()).queue_bytes(1 << 30))?;
+    let queue = Delivery { queue_events: 10 * calls(), queue_bytes: 1 << 30, ..Delivery::default() };
+    let mut stream = guest.subscribe(StreamRequest::new().delivery(queue))?;
     let id = guest.started(&mut stream)?;
     guest.workload(&["getppid", &calls().to_string()])?;
     let ledger = guest.ledger()?;
@@ -117,7 +118,8 @@ fn a_slow_subscriber_costs_only_itself(fixture: &Fixture) -> Result<()> {
     guest.add(TEXTS)?;
     // It never reads, and has room for ten thousand events in the daemon; the connection holds some
     // more.
-    let mut slow = guest.subscribe(StreamRequest::new().queue_events(10_000))?;
+    let queue = Delivery { queue_events: 10_000, ..Delivery::default() };
+    let mut slow = guest.subscribe(StreamRequest::new().delivery(queue))?;
     let slow_id = guest.started(&mut slow)?;
     let mut quick = guest.subscribe(StreamRequest::new().probe("kprobes/million"))?;
     let quick_id = guest.started(&mut quick)?;

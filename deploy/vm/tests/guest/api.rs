@@ -1,5 +1,4 @@
-//! Ways to reach the daemon: `kprobectl` over the socket, rows instead of columns, health,
-//! reflection, TLS; and probes in modules.
+//! Ways to read events: rows instead of columns, with their contexts; health; and probes in modules.
 
 use std::time::Duration;
 
@@ -9,74 +8,25 @@ use kprobed_client::api::stream_events_response::Message;
 use kprobed_client::api::{
     EventForm, EventRow, EventSelection, ProbeState, StreamEventsRequest, StreamEventsResponse, value::Kind,
 };
-use kprobed_client::{Client, ConnectOptions, Identity, TlsOptions};
 use kprobed_vm::daemon;
-use kprobed_vm::machine::Command;
-use tokio_stream::StreamExt as _;
 use tonic::Streaming;
 use tonic::transport::{Channel, Endpoint};
-use tonic_reflection::pb::v1::ServerReflectionRequest;
-use tonic_reflection::pb::v1::server_reflection_client::ServerReflectionClient;
-use tonic_reflection::pb::v1::server_reflection_request::MessageRequest;
-use tonic_reflection::pb::v1::server_reflection_response::MessageResponse;
+use tonic_health::pb::HealthCheckRequest;
+use tonic_health::pb::health_check_response::ServingStatus;
+use tonic_health::pb::health_client::HealthClient;
 
 use crate::Test;
-use crate::certificates::{self, Authority, TLS_CONFIG, serve_tls};
 use crate::daemon::DaemonGuest;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
-        the_command_line_works_over_the_socket,
         rows_say_what_columns_say,
         contexts_are_told_where_they_are_known,
-        health_and_reflection_answer,
+        health_answers,
         functions_of_modules_are_probed,
     }
-    Seldom {
-        tls_wants_certificates_from_both_sides,
-    }
 };
-
-fn the_command_line_works_over_the_socket(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon()?;
-    let run = |script: &str| guest.machine.exec(&Command::shell(script));
-    let json =
-        |script: &str| -> Result<serde_json::Value> { Ok(serde_json::from_str(&guest.shell(script)?)?) };
-
-    guest.shell("kprobectl add 'p:open do_sys_openat2 filename=+0(%si):string flags=+0(%dx):x64'")?;
-    let listed = json("kprobectl list -o json")?;
-    ensure!(listed["name"] == "kprobes/open" && listed["state"] == "PROBE_STATE_ARMED", "{listed}");
-    let events = guest.observe("open -n 2 --filter 'filename == \"/etc/passwd\"' -o json", || {
-        guest.workload(&["open", "/etc/passwd", "524288", "0", "2"]).map(drop)
-    })?;
-    let objects: Vec<serde_json::Value> =
-        events.lines().map(serde_json::from_str).collect::<Result<_, _>>().with_context(|| events.clone())?;
-    let events: Vec<_> = objects.iter().filter(|object| object["type"] == "event").collect();
-    ensure!(events.len() == 2, "{objects:?}");
-    for event in events {
-        ensure!(event["fields"]["filename"] == "/etc/passwd" && event["comm"] == "workload", "{event}");
-        // O_CLOEXEC and O_LARGEFILE.
-        ensure!(event["fields"]["flags"] == 0x88000, "{event}");
-    }
-    let profile = json("kprobectl hits -o json")?;
-    ensure!(
-        profile["hits"].as_str().and_then(|hits| hits.parse().ok()).is_some_and(|hits: u64| hits >= 2),
-        "{profile}"
-    );
-    ensure!(guest.shell("kprobectl check 'p do_sys_openat2' -o json")?.contains("\"VERDICT_ACCEPTED\""));
-
-    // What is refused says so on standard error, with a caret, and in the exit code.
-    let refused = run("kprobectl add 'p:open vfs_read'")?;
-    ensure!(refused.status.shell_code() == 1 && refused.stdout.is_empty(), "{refused:?}");
-    let refused = run("kprobectl check 'p:x vfs_read $nothing'")?;
-    ensure!(refused.status.shell_code() == 1 && refused.stdout_text().contains("^^^^"), "{refused:?}");
-    let absent = run("kprobectl --server unix:/run/nobody.sock list")?;
-    ensure!(absent.status.shell_code() == 3, "{absent:?}");
-    guest.shell("kprobectl disable open && kprobectl enable open && kprobectl delete open")?;
-    ensure!(guest.probes()?.is_empty());
-    guest.shell("kprobectl doctor").map(drop)
-}
 
 /// A stream of rows that has begun.
 fn rows(guest: &DaemonGuest, probes: &[&str]) -> Result<Streaming<StreamEventsResponse>> {
@@ -187,73 +137,12 @@ async fn channel(address: std::net::SocketAddr) -> Result<Channel> {
         .await?)
 }
 
-fn health_and_reflection_answer(fixture: &Fixture) -> Result<()> {
+fn health_answers(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     let address = guest.machine.address(daemon::PORT).context("no forward")?;
-    guest.wait_for(async {
-        let channel = channel(address).await?;
-        let mut health = tonic_health::pb::health_client::HealthClient::new(channel.clone());
-        let answer = health.check(tonic_health::pb::HealthCheckRequest::default()).await?.into_inner();
-        ensure!(
-            answer.status() == tonic_health::pb::health_check_response::ServingStatus::Serving,
-            "{answer:?}"
-        );
-        let request = ServerReflectionRequest {
-            message_request: Some(MessageRequest::ListServices(String::new())),
-            ..Default::default()
-        };
-        let mut answers = ServerReflectionClient::new(channel)
-            .server_reflection_info(tokio_stream::once(request))
-            .await?
-            .into_inner();
-        let answer = answers.next().await.context("no answer")??;
-        let Some(MessageResponse::ListServicesResponse(list)) = answer.message_response else {
-            anyhow::bail!("{answer:?}")
-        };
-        let names: Vec<_> = list.service.into_iter().map(|service| service.name).collect();
-        for service in ["ProbeService", "EventService", "HostService"] {
-            ensure!(names.contains(&format!("kprobed.v1.{service}")), "{names:?}");
-        }
-        Ok(())
-    })?
-}
-
-fn tls_wants_certificates_from_both_sides(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.own_daemon("tls", daemon::DEFAULT_CONFIG)?;
-    let issuer = Authority::new()?;
-    issuer.certify(&guest)?;
-    let (authority, identity) = (issuer.pem(), issuer.sign("client.test")?);
-    ensure!(guest.stop()?.success());
-    let open = TLS_CONFIG.split("[listen.tls]").next().unwrap_or_default();
-    guest.machine.put("/etc/kprobed/open.toml", 0o600, open.as_bytes())?;
-    let refused = guest.machine.exec(&Command::shell("kprobed --config /etc/kprobed/open.toml"))?;
-    ensure!(
-        !refused.status.success() && refused.stderr_text().contains("open to the network"),
-        "{refused:?}"
-    );
-
-    serve_tls(&guest)?;
-    let address = guest.machine.address(daemon::PORT).context("no forward")?;
-    let connect = |identity: Option<Identity>, authority: &str| {
-        let options = ConnectOptions {
-            tls: Some(TlsOptions {
-                ca_pem: authority.as_bytes().to_vec(),
-                identity,
-                domain: Some(certificates::DAEMON.to_owned()),
-            }),
-            ..ConnectOptions::default()
-        };
-        let target = format!("https://{address}");
-        async move {
-            let client = Client::connect(target.parse()?, options).await?;
-            anyhow::Ok(client.host().await?)
-        }
-    };
-    let host = guest.wait_for(connect(Some(identity.clone()), &authority))?;
-    ensure!(host.context("with certificates")?.kernel_release == fixture.kernel()?.release);
-    ensure!(guest.wait_for(connect(None, &authority))?.is_err(), "a client without a certificate got in");
-    let stranger = Authority::new()?.pem();
-    ensure!(guest.wait_for(connect(Some(identity), &stranger))?.is_err(), "the client trusts anybody");
+    let mut health = HealthClient::new(guest.wait_for(channel(address))??);
+    let answer = guest.wait_for(health.check(HealthCheckRequest::default()))??.into_inner();
+    ensure!(answer.status() == ServingStatus::Serving, "{answer:?}");
     Ok(())
 }
 

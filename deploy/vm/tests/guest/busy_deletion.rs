@@ -4,7 +4,7 @@
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::{BufferLedger, CreateProbeRequest, GetLedgerResponse, ProbeLedger};
+use kprobed_client::api::{BufferLedger, GetLedgerResponse, ProbeLedger};
 use kprobed_vm::machine::{Command, Signal};
 use kprobed_vm::progress;
 
@@ -57,9 +57,7 @@ fn busy(fixture: &Fixture) -> Result<Shared<'_>> {
 /// buffers overflow. Its hits do not blur those of the others.
 fn delete_one(guest: &DaemonGuest, round: u64) -> Result<()> {
     let definition = format!("p:goes{round} __x64_sys_getpgid number=+0x70(%di):u64");
-    let filter = "number == 0".to_owned();
-    let request = CreateProbeRequest { definition, filter, enabled: true, ..Default::default() };
-    guest.wait_for(guest.client.create_probe(request))??;
+    guest.record_filtered(&definition, "number == 0")?;
     let instance = guest.instance()?;
     // What the kernel counts, now and later.
     let overflows = format!(

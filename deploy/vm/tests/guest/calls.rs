@@ -23,11 +23,7 @@ pub(crate) const TESTS: &[Test] = tests! {
 
 /// What a command prints while `work` is done, which begins when its probes record.
 fn traced(guest: &DaemonGuest, arguments: &str, work: impl FnOnce() -> Result<()>) -> Result<Said> {
-    let mut command = guest.start_ctl(arguments)?;
-    guest.until("the probes record", || {
-        ensure!(!command.printed()?.contains("error: "), "{}", command.printed()?);
-        Ok(command.printed()?.contains("observing"))
-    })?;
+    let mut command = guest.start_observing(arguments)?;
     work()?;
     command.interrupt()?;
     let said = command.end()?;

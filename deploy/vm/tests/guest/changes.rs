@@ -2,7 +2,6 @@
 //! kernel needs.
 
 use std::collections::BTreeMap;
-use std::env;
 use std::time::Instant;
 
 use anyhow::{Context as _, Result, ensure};
@@ -13,7 +12,8 @@ use kprobed_client::{Client, Error};
 use kprobed_vm::{daemon, progress};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS, filter_in_kernel};
+use crate::daemon::{DaemonGuest, TRACEFS, creation, deletion, filter_in_kernel, switch};
+use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -25,23 +25,6 @@ pub(crate) const TESTS: &[Test] = tests! {
         many_live_and_come_back,
     }
 };
-
-fn create(definition: &str, filter: &str) -> CreateProbeRequest {
-    CreateProbeRequest {
-        definition: definition.to_owned(),
-        filter: filter.to_owned(),
-        enabled: true,
-        ..Default::default()
-    }
-}
-
-fn switch(name: &str, enabled: bool) -> UpdateProbeRequest {
-    UpdateProbeRequest { name: name.to_owned(), enabled: Some(enabled), ..Default::default() }
-}
-
-fn delete(name: &str) -> DeleteProbeRequest {
-    DeleteProbeRequest { name: name.to_owned(), ..Default::default() }
-}
 
 /// The reason of a refusal, or the state of the probe, or `deleted`.
 fn told(outcome: &Result<Outcome, Error>) -> String {
@@ -67,17 +50,17 @@ fn each_has_its_own_outcome(fixture: &Fixture) -> Result<()> {
         Ok(names.collect())
     };
     let told = apply(vec![
-        Change::Create(create("p:one __x64_sys_getpgid number=+0x70(%di):u64", "number == 3")),
-        Change::Create(create("p:bad __x64_sys_getpgid+1", "")),
-        Change::Create(create("p:one vfs_read", "")),
-        Change::Create(create("p:filtered __x64_sys_getpgid number=+0x70(%di):u64", "nobody == 3")),
+        Change::Create(creation("p:one __x64_sys_getpgid number=+0x70(%di):u64", "number == 3")),
+        Change::Create(creation("p:bad __x64_sys_getpgid+1", "")),
+        Change::Create(creation("p:one vfs_read", "")),
+        Change::Create(creation("p:filtered __x64_sys_getpgid number=+0x70(%di):u64", "nobody == 3")),
         // Both are given a name, and not the same.
-        Change::Create(create("p __x64_sys_getpgid", "")),
-        Change::Create(create("p __x64_sys_getpgid", "")),
-        Change::Create(create("p:old vfs_read", "")),
+        Change::Create(creation("p __x64_sys_getpgid", "")),
+        Change::Create(creation("p __x64_sys_getpgid", "")),
+        Change::Create(creation("p:old vfs_read", "")),
         Change::Update(switch("old", false)),
         Change::Update(switch("old", true)),
-        Change::Delete(delete("missing")),
+        Change::Delete(deletion("missing")),
     ])?;
     let expected = [
         "PROBE_STATE_ARMED",
@@ -102,12 +85,12 @@ fn each_has_its_own_outcome(fixture: &Fixture) -> Result<()> {
     // A deletion goes last, whatever its place is; what was named may be created anew by the next
     // request.
     let told = apply(vec![
-        Change::Delete(delete("one")),
-        Change::Delete(delete("one")),
-        Change::Create(create("p:two __x64_sys_getpgid", "")),
+        Change::Delete(deletion("one")),
+        Change::Delete(deletion("one")),
+        Change::Create(creation("p:two __x64_sys_getpgid", "")),
         Change::Update(UpdateProbeRequest { etag: "1-1".to_owned(), ..switch(default, false) }),
         Change::Update(switch("old", true)),
-        Change::Delete(delete("old")),
+        Change::Delete(deletion("old")),
     ])?;
     let expected = [
         "deleted",
@@ -125,8 +108,8 @@ fn each_has_its_own_outcome(fixture: &Fixture) -> Result<()> {
     let again = || {
         let request_id = |id: &str| format!("again-{id}");
         vec![
-            Change::Create(CreateProbeRequest { request_id: request_id("a"), ..create("p vfs_write", "") }),
-            Change::Delete(DeleteProbeRequest { request_id: request_id("b"), ..delete("kprobes/two") }),
+            Change::Create(CreateProbeRequest { request_id: request_id("a"), ..creation("p vfs_write", "") }),
+            Change::Delete(DeleteProbeRequest { request_id: request_id("b"), ..deletion("kprobes/two") }),
             Change::Update(UpdateProbeRequest { request_id: request_id("c"), ..switch("old", false) }),
         ]
     };
@@ -136,9 +119,9 @@ fn each_has_its_own_outcome(fixture: &Fixture) -> Result<()> {
 
     // Only checked, nothing is changed, and what would be done is said.
     let checked = guest.wait_for(guest.client.plan_probes(vec![
-        Change::Create(create("p:new vfs_read", "common_pid > 1")),
+        Change::Create(creation("p:new vfs_read", "common_pid > 1")),
         Change::Update(switch("old", true)),
-        Change::Delete(delete(default)),
+        Change::Delete(deletion(default)),
         Change::Update(switch("kprobes/p_vfs_write_0", true)),
     ]))??;
     let states: Vec<_> = checked.outcomes.iter().map(self::told).collect();
@@ -182,14 +165,14 @@ fn hits_of_others_are_told_apart(fixture: &Fixture) -> Result<()> {
     const PROBES: usize = 70;
     let guest = fixture.daemon()?;
     let names: Vec<_> = (0..PROBES).map(|number| format!("many/p{number}")).collect();
-    let creations = names.iter().map(|name| create(&format!("p:{name} __x64_sys_getpgid"), "")).collect();
-    all(guest.wait_for(guest.client.create_probes(creations))??)?;
+    let creations = names.iter().map(|name| creation(&format!("p:{name} __x64_sys_getpgid"), ""));
+    probes(&guest, creations.map(Change::Create))?;
     let theirs = format!("{TRACEFS}/instances/theirs");
     guest.shell(&format!("mkdir {theirs}; echo 1 > {theirs}/events/many/enable"))?;
     let call = || guest.workload(&["number", "10"]).map(drop);
     let switch = |enabled| -> Result<()> {
-        let updates = names.iter().map(|name| switch(name, enabled)).collect();
-        all(guest.wait_for(guest.client.update_probes(updates))??).map(drop)
+        let updates = names.iter().map(|name| switch(name, enabled));
+        probes(&guest, updates.map(Change::Update)).map(drop)
     };
     call()?;
     switch(false)?;
@@ -211,13 +194,14 @@ fn all<T>(outcomes: Vec<Result<T, Error>>) -> Result<Vec<T>> {
     Ok(outcomes.into_iter().collect::<Result<Vec<_>, _>>()?)
 }
 
-/// How many probes there are, in rounds: with `KPROBED_VM_CHANGES=10,100,1000`, more than the
-/// checks need, to see what they cost.
-fn sizes() -> Result<Vec<usize>> {
-    let text = env::var("KPROBED_VM_CHANGES").unwrap_or_else(|_| "24".to_owned());
-    text.split(',')
-        .map(|size| size.trim().parse().with_context(|| format!("KPROBED_VM_CHANGES: {size}")))
-        .collect()
+/// The probes that changes have made, each of which is taken.
+fn probes(guest: &DaemonGuest, changes: impl Iterator<Item = Change>) -> Result<Vec<Probe>> {
+    let outcomes = all(guest.wait_for(guest.client.apply_probes(changes.collect()))??)?;
+    let probe = |outcome| match outcome {
+        Outcome::Probe(probe) => Ok(*probe),
+        other => anyhow::bail!("{other:?}"),
+    };
+    outcomes.into_iter().map(probe).collect()
 }
 
 /// Probes are defined, enabled, disabled, brought back after a restart, and deleted, many at once;
@@ -225,7 +209,8 @@ fn sizes() -> Result<Vec<usize>> {
 fn many_live_and_come_back(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.daemon()?;
     let idle = restart(&mut guest)?;
-    for size in sizes()? {
+    // With `KPROBED_VM_CHANGES=10,100,1000`, more than the checks need, to see what they cost.
+    for size in effort::numbers("KPROBED_VM_CHANGES", &[24])? {
         let places = places(&guest, size)?;
         let ours = live(&mut guest, &places, idle)?;
         guest.machine.put("/tmp/places", 0o644, places.join("\n").as_bytes())?;
@@ -269,9 +254,9 @@ fn places(guest: &DaemonGuest, size: usize) -> Result<Vec<String>> {
     for names in candidates.chunks(Client::CHANGES_AT_ONCE) {
         let checks = names.iter().map(|name| CreateProbeRequest {
             validate_only: true,
-            ..create(&format!("p:many/{name} {name}"), "")
+            ..creation(&format!("p:many/{name} {name}"), "")
         });
-        let outcomes = guest.wait_for(guest.client.create_probes(checks.collect()))??;
+        let outcomes = guest.wait_for(guest.client.apply_probes(checks.map(Change::Create).collect()))??;
         let accepted = names.iter().zip(outcomes).filter(|(_, outcome)| outcome.is_ok());
         places.extend(accepted.map(|(name, _)| (*name).to_owned()).take(size - places.len()));
         if places.len() == size {
@@ -306,9 +291,9 @@ fn live(guest: &mut DaemonGuest, places: &[String], idle: (f64, f64)) -> Result<
         for places in places.chunks(Client::CHANGES_AT_ONCE) {
             let requests = places.iter().map(|place| CreateProbeRequest {
                 enabled: false,
-                ..create(&format!("p:many/{place} {place}"), "")
+                ..creation(&format!("p:many/{place} {place}"), "")
             });
-            let made = all(guest.wait_for(guest.client.create_probes(requests.collect()))??)?;
+            let made = probes(guest, requests.map(Change::Create))?;
             ensure!(are(&made, ProbeState::Disabled), "{made:?}");
         }
         Ok(())
@@ -318,16 +303,16 @@ fn live(guest: &mut DaemonGuest, places: &[String], idle: (f64, f64)) -> Result<
     {
         time(what, &mut || {
             for names in names.chunks(Client::CHANGES_AT_ONCE) {
-                let requests = names.iter().map(|name| switch(name, enabled)).collect();
-                let changed = all(guest.wait_for(guest.client.update_probes(requests))??)?;
+                let requests = names.iter().map(|name| switch(name, enabled));
+                let changed = probes(guest, requests.map(Change::Update))?;
                 ensure!(are(&changed, state), "{changed:?}");
             }
             Ok(())
         })?;
     }
     for names in names.chunks(Client::CHANGES_AT_ONCE) {
-        let requests = names.iter().map(|name| switch(name, true)).collect();
-        all(guest.wait_for(guest.client.update_probes(requests))??)?;
+        let requests = names.iter().map(|name| switch(name, true));
+        probes(guest, requests.map(Change::Update))?;
     }
     let (stop, start) = restart(guest)?;
     times.extend([("stop", stop - idle.0), ("bring back", start - idle.1)]);
@@ -335,7 +320,7 @@ fn live(guest: &mut DaemonGuest, places: &[String], idle: (f64, f64)) -> Result<
     ensure!(back.len() == names.len() && are(&back, ProbeState::Armed), "{} are back", back.len());
     let begun = Instant::now();
     for names in names.chunks(Client::CHANGES_AT_ONCE) {
-        let requests = names.iter().map(|name| delete(name)).collect();
+        let requests = names.iter().map(|name| deletion(name)).collect();
         all(guest.wait_for(guest.client.delete_probes(requests))??)?;
     }
     times.push(("delete", begun.elapsed().as_secs_f64()));

@@ -5,7 +5,7 @@ use kprobed_vm::machine::Command;
 use serde_json::Value;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{self, DaemonGuest};
 use crate::effort;
 use crate::fixture::Fixture;
 
@@ -38,9 +38,7 @@ fn call(guest: &DaemonGuest, count: i64) -> Result<()> {
 
 /// Events that a command prints as JSON.
 fn events(guest: &DaemonGuest, options: &str) -> Result<Vec<Value>> {
-    let printed = guest.ctl(&format!("observe -q -o json {options}"))?;
-    let objects = printed.lines().map(serde_json::from_str).collect::<Result<Vec<Value>, _>>();
-    Ok(objects.with_context(|| printed.clone())?.into_iter().filter(|one| one["type"] == "event").collect())
+    daemon::events(&guest.ctl(&format!("observe -q -o json {options}"))?)
 }
 
 fn times_that_are_printed_are_read(fixture: &Fixture) -> Result<()> {

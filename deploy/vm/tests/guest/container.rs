@@ -18,7 +18,7 @@ use serde_json::Value;
 
 use crate::Test;
 use crate::container_spec::{Pod, Volume};
-use crate::daemon::OwnMachine;
+use crate::daemon::{OwnMachine, events};
 use crate::fixture::{Fixture, programs};
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -143,14 +143,12 @@ fn the_image_works_as_the_daemonset_runs_it(fixture: &Fixture) -> Result<()> {
     wait_for(&machine, "kprobectl get k8s/open -o json | grep -q '\"state\": *\"PROBE_STATE_ARMED\"'")?;
     machine.shell("workload open /etc/passwd 0 0 3 && kprobectl ledger > /dev/null")?;
     let seen = machine.shell("kprobectl observe k8s/open --oldest --until-now -o json")?;
-    let events: Vec<Value> = seen.lines().map(serde_json::from_str).collect::<Result<_, _>>()?;
-    let events: Vec<&Value> = events.iter().filter(|event| event["type"] == "event").collect();
-    let opened =
-        |event: &&&Value| event["comm"] == "workload" && event["fields"]["filename"] == "/etc/passwd";
+    let events = events(&seen)?;
+    let opened = |event: &&Value| event["comm"] == "workload" && event["fields"]["filename"] == "/etc/passwd";
     ensure!(events.iter().filter(opened).count() == 3, "{seen}");
     // The daemon knows its threads by the ids that the kernel knows them by, although it has a pid
     // namespace: it does not record itself.
-    let own = |event: &&&Value| event["comm"].as_str().is_some_and(|comm| comm.starts_with("kprobed"));
+    let own = |event: &&Value| event["comm"].as_str().is_some_and(|comm| comm.starts_with("kprobed"));
     ensure!(events.iter().filter(own).count() == 0, "{seen}");
     let ledger: Value = serde_json::from_str(&machine.shell("kprobectl ledger -o json")?)?;
     let of_probe = ledger["probes"].as_array().into_iter().flatten().find(|one| one["probe"] == "k8s/open");

@@ -4,15 +4,15 @@
 //! `KPROBED_VM_COSTS=10,100,1000,10000` sets the numbers of probes. What grows with them is what
 //! the kernel itself lists of all events.
 
-use std::env;
-
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::Client;
-use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, ListProbesRequest, ReconcileOutcome};
+use kprobed_client::api::probe_change::Change;
+use kprobed_client::api::{CreateProbeRequest, ListProbesRequest, ReconcileOutcome};
 use kprobed_vm::progress;
 
 use crate::Test;
 use crate::daemon::DaemonGuest;
+use crate::effort;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -72,23 +72,18 @@ fn each(guest: &DaemonGuest, act: impl Fn() -> Result<()>) -> Result<Cost> {
     Ok(least)
 }
 
-fn sizes() -> Result<Vec<usize>> {
-    let text = env::var("KPROBED_VM_COSTS").unwrap_or_else(|_| "10,100".to_owned());
-    text.split(',')
-        .map(|size| size.trim().parse().with_context(|| format!("KPROBED_VM_COSTS: {size}")))
-        .collect()
-}
-
 /// Defines probes that do not record until there are so many.
 fn define(guest: &DaemonGuest, numbers: std::ops::Range<usize>) -> Result<()> {
     let requests: Vec<_> = numbers
-        .map(|number| CreateProbeRequest {
-            definition: format!("p:cost/n{number} __x64_sys_getpgid"),
-            ..Default::default()
+        .map(|number| {
+            Change::Create(CreateProbeRequest {
+                definition: format!("p:cost/n{number} __x64_sys_getpgid"),
+                ..Default::default()
+            })
         })
         .collect();
     for requests in requests.chunks(Client::CHANGES_AT_ONCE) {
-        let outcomes = guest.wait_for(guest.client.create_probes(requests.to_vec()))??;
+        let outcomes = guest.wait_for(guest.client.apply_probes(requests.to_vec()))??;
         outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
     }
     Ok(())
@@ -123,7 +118,7 @@ fn calls_and_looks_beside_many_probes(fixture: &Fixture) -> Result<()> {
     guest.add("p:cost/records __x64_sys_getsid")?;
     let mut made = 0;
     let mut first: Option<Vec<(&str, Cost)>> = None;
-    for size in sizes()? {
+    for size in effort::numbers("KPROBED_VM_COSTS", &[10, 100])? {
         define(&guest, made..size)?;
         made = size;
         let look = each(&guest, || {
@@ -156,13 +151,5 @@ fn calls_and_looks_beside_many_probes(fixture: &Fixture) -> Result<()> {
         }
         first.get_or_insert(costs);
     }
-    let probes: Vec<_> = (0..made)
-        .map(|number| DeleteProbeRequest { name: format!("cost/n{number}"), ..Default::default() })
-        .collect();
-    for probes in probes.chunks(Client::CHANGES_AT_ONCE) {
-        for outcome in guest.wait_for(guest.client.delete_probes(probes.to_vec()))?? {
-            outcome?;
-        }
-    }
-    Ok(())
+    guest.delete_all()
 }

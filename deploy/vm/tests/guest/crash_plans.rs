@@ -5,6 +5,7 @@ use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, Lease, UpdateP
 
 use crate::crash_check::EVENTS;
 use crate::crash_state::{Model, RequestedProbe, Term, made};
+use crate::daemon::{creation, deletion};
 
 /// A probe of `getpgid` that records its argument.
 const ARGUMENT: &str = "number=+0x70(%di):u64";
@@ -97,24 +98,14 @@ const MANY: usize = 9;
 const LEASE_S: i64 = 86_400;
 
 pub(crate) fn create(name: &str) -> Change {
-    Change::Create(CreateProbeRequest {
-        definition: format!("p:kprobes/{name} __x64_sys_getpgid {ARGUMENT}"),
-        filter: "number == 3".to_owned(),
-        enabled: true,
-        labels: [("made".to_owned(), name.to_owned())].into(),
-        ..Default::default()
-    })
+    let definition = format!("p:kprobes/{name} __x64_sys_getpgid {ARGUMENT}");
+    let labels = [("made".to_owned(), name.to_owned())].into();
+    Change::Create(CreateProbeRequest { labels, ..creation(&definition, "number == 3") })
 }
 
 /// An event of the host, with its filter.
 fn host_event((name, filter): (&str, &str)) -> CreateProbeRequest {
-    CreateProbeRequest {
-        definition: name.to_owned(),
-        filter: filter.to_owned(),
-        enabled: true,
-        labels: [("of".to_owned(), "host".to_owned())].into(),
-        ..Default::default()
-    }
+    CreateProbeRequest { labels: [("of".to_owned(), "host".to_owned())].into(), ..creation(name, filter) }
 }
 
 pub(crate) fn update(name: &str) -> UpdateProbeRequest {
@@ -162,7 +153,7 @@ fn replace(name: &str) -> Change {
 }
 
 pub(crate) fn delete(name: &str) -> Change {
-    Change::Delete(DeleteProbeRequest { name: format!("kprobes/{name}"), ..Default::default() })
+    Change::Delete(deletion(&format!("kprobes/{name}")))
 }
 
 /// What each case begins with.
@@ -196,8 +187,7 @@ pub(crate) fn base() -> Model {
 /// Deletes what another state does not have so.
 pub(crate) fn deletions(from: &Model, to: &Model) -> Vec<Change> {
     let gone = from.iter().filter(|(name, wanted)| to.get(*name) != Some(wanted));
-    gone.map(|(name, _)| Change::Delete(DeleteProbeRequest { name: name.clone(), ..Default::default() }))
-        .collect()
+    gone.map(|(name, _)| Change::Delete(deletion(name))).collect()
 }
 
 /// Creates what another state does not have so.

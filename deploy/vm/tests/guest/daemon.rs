@@ -13,8 +13,11 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-pub(crate) use ctl::{Running, Said, kprobectl};
-use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, GetLedgerResponse, Probe, ProbeLedger};
+pub(crate) use ctl::{Running, Said, events, events_among_others, kprobectl, objects};
+use kprobed_client::api::{
+    CreateProbeRequest, DeleteProbeRequest, GetLedgerResponse, HostCheck, Probe, ProbeLedger,
+    SubscriberLedger, UpdateProbeRequest, Verdict,
+};
 use kprobed_client::event::{EventStream, Loss, StreamItem, StreamRequest};
 use kprobed_client::{Client, ConnectOptions, Error, RpcError};
 use kprobed_vm::daemon;
@@ -53,6 +56,43 @@ pub(crate) fn config_with_roles(roles: &str) -> String {
 /// The usual configuration, with so many milliseconds between two looks at the probes.
 pub(crate) fn config_looking_every(interval_ms: u32) -> String {
     daemon::DEFAULT_CONFIG.replace("interval_ms = 0", &format!("interval_ms = {interval_ms}"))
+}
+
+/// The request for a probe that records what passes a filter, or everything if that is empty.
+pub(crate) fn creation(definition: &str, filter: &str) -> CreateProbeRequest {
+    CreateProbeRequest {
+        definition: definition.to_owned(),
+        filter: filter.to_owned(),
+        enabled: true,
+        ..Default::default()
+    }
+}
+
+/// The request that switches a probe.
+pub(crate) fn switch(name: &str, enabled: bool) -> UpdateProbeRequest {
+    UpdateProbeRequest { name: name.to_owned(), enabled: Some(enabled), ..Default::default() }
+}
+
+/// The request that deletes a probe.
+pub(crate) fn deletion(name: &str) -> DeleteProbeRequest {
+    DeleteProbeRequest { name: name.to_owned(), ..Default::default() }
+}
+
+/// Asks until there is an answer. `missing` says what is, if there is none within `limit`.
+pub(crate) fn wait<T>(
+    limit: Duration,
+    missing: impl Fn() -> String,
+    ask: impl Fn() -> Result<Option<T>>,
+) -> Result<T> {
+    let begun = Instant::now();
+    loop {
+        if let Some(answer) = ask()? {
+            return Ok(answer);
+        }
+        ensure!(begun.elapsed() < limit, "not within {limit:?}: {}", missing());
+        // What is looked at may cost an emulated guest as much as what it is to do.
+        thread::sleep(Duration::from_millis(100));
+    }
 }
 
 /// Why a call was refused.
@@ -273,11 +313,7 @@ impl DaemonGuest {
     /// Waits until something is so. Returns how long that took.
     pub(crate) fn until(&self, what: &str, is_so: impl Fn() -> Result<bool>) -> Result<Duration> {
         let begun = Instant::now();
-        while !is_so()? {
-            ensure!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}\n{}", self.log());
-            // What is looked at may cost an emulated guest as much as what it is to do.
-            thread::sleep(Duration::from_millis(100));
-        }
+        wait(PATIENCE, || format!("{what}\n{}", self.log()), || Ok(is_so()?.then_some(())))?;
         Ok(begun.elapsed())
     }
 
@@ -295,21 +331,23 @@ impl DaemonGuest {
 
     /// Makes a probe that records.
     pub(crate) fn add(&self, definition: &str) -> Result<Probe> {
-        let request =
-            CreateProbeRequest { definition: definition.to_owned(), enabled: true, ..Default::default() };
-        self.wait_for(self.client.create_probe(request))?.with_context(|| definition.to_owned())
+        self.record_filtered(definition, "")
+    }
+
+    /// The same with a filter of the kernel.
+    pub(crate) fn record_filtered(&self, definition: &str, filter: &str) -> Result<Probe> {
+        let made = self.wait_for(self.client.create_probe(creation(definition, filter)))?;
+        made.with_context(|| definition.to_owned())
     }
 
     /// Why the daemon refuses a definition.
     pub(crate) fn refusal(&self, definition: &str) -> Result<RpcError> {
-        let request =
-            CreateProbeRequest { definition: definition.to_owned(), enabled: true, ..Default::default() };
-        refused(self.wait_for(self.client.create_probe(request))?).with_context(|| definition.to_owned())
+        let outcome = self.wait_for(self.client.create_probe(creation(definition, "")))?;
+        refused(outcome).with_context(|| definition.to_owned())
     }
 
     pub(crate) fn delete(&self, name: &str) -> Result<Option<kprobed_client::api::HitProfile>> {
-        let request = DeleteProbeRequest { name: name.to_owned(), ..Default::default() };
-        Ok(self.wait_for(self.client.delete_probe(request))??)
+        Ok(self.wait_for(self.client.delete_probe(deletion(name)))??)
     }
 
     pub(crate) fn ledger(&self) -> Result<GetLedgerResponse> {
@@ -322,14 +360,35 @@ impl DaemonGuest {
         found.with_context(|| format!("{name} is not in the ledger"))
     }
 
+    /// A subscriber's part of the ledger.
+    pub(crate) fn subscriber(&self, id: u64) -> Result<SubscriberLedger> {
+        let found = self.ledger()?.subscribers.into_iter().find(|one| one.subscriber_id == id);
+        found.with_context(|| format!("the ledger has no subscriber {id}"))
+    }
+
+    /// What the daemon's check of this name has found.
+    pub(crate) fn host_check(&self, id: &str) -> Result<HostCheck> {
+        let checks = self.wait_for(self.client.host())??.checks;
+        checks.into_iter().find(|check| check.id == id).with_context(|| format!("no check `{id}`"))
+    }
+
+    /// The first place of a function from this offset on that a probe can have, as it is written.
+    pub(crate) fn place_from(&self, function: &str, offset: u64) -> Result<String> {
+        let place = format!("{function}+{offset}");
+        let checked = self.wait_for(self.client.check_probe(format!("p {place}")))??;
+        if checked.verdict() == Verdict::Accepted {
+            return Ok(place);
+        }
+        let near = checked.nearest_after.with_context(|| format!("{checked:?}"))?;
+        Ok(format!("{function}+{near}"))
+    }
+
     /// Runs `work` and answers everything that the probes recorded meanwhile.
     pub(crate) fn record(&self, work: impl FnOnce() -> Result<()>) -> Result<Recording> {
         let mut stream = self.subscribe(StreamRequest::new())?;
         let id = self.started(&mut stream)?;
         work()?;
-        let ledger = self.ledger()?;
-        let ours = ledger.subscribers.iter().find(|subscriber| subscriber.subscriber_id == id);
-        let ours = ours.context("this subscriber is not in the ledger")?;
+        let ours = self.subscriber(id)?;
         let mut missing = ours.delivered + ours.queued;
         let mut recording = Recording::default();
         while missing > 0 {

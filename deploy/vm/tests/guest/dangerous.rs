@@ -4,11 +4,11 @@
 use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::{CreateProbeRequest, Probe, ProbeKind, Verdict};
+use kprobed_client::api::{Probe, ProbeKind, Verdict};
 use kprobed_vm::progress;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS, config};
+use crate::daemon::{DaemonGuest, TRACEFS, config, creation};
 use crate::differential::{Random, daemon_answers};
 use crate::effort;
 use crate::fixture::Fixture;
@@ -170,13 +170,7 @@ fn filters_that_would_harm_the_kernel_are_refused(fixture: &Fixture) -> Result<(
     guest.shell(&format!(
         "echo 'p:theirs/three vfs_statx t=+0(%sp):u8[3]' >> {TRACEFS}/kprobe_events && echo 'four == 7' > {TRACEFS}/events/m/three/filter"
     ))?;
-    let request = CreateProbeRequest {
-        definition: "theirs/three".to_owned(),
-        filter: "t == 1".to_owned(),
-        enabled: true,
-        ..Default::default()
-    };
-    let recorded = guest.wait_for(guest.client.create_probe(request))?;
+    let recorded = guest.wait_for(guest.client.create_probe(creation("theirs/three", "t == 1")))?;
     ensure!(
         recorded.as_ref().is_err_and(|error| error.to_string().contains("`t` has 3 bytes")),
         "{recorded:?}"

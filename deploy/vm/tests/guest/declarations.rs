@@ -1,7 +1,6 @@
-//! Probes as documents: what `apply`, `diff`, `delete -f` and a directory of declarations do on a
-//! real kernel.
+//! Probes as documents: what a directory of declarations does on a real kernel.
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{CheckStatus, Probe, UpdateProbeRequest};
 use kprobed_vm::daemon;
 
@@ -10,9 +9,6 @@ use crate::daemon::{DaemonGuest, TRACEFS};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
-        documents_make_probes_and_change_nothing_twice,
-    }
     Seldom {
         a_directory_says_what_there_is,
         files_take_back_what_a_lost_database_left,
@@ -43,109 +39,17 @@ fn probe(guest: &DaemonGuest, name: &str) -> Result<Option<Probe>> {
     Ok(guest.probes()?.into_iter().find(|probe| probe.name == name))
 }
 
-/// The values of a field in the events of as many calls, which begin with `first`.
-fn values(guest: &DaemonGuest, probe: &str, field: &str, first: i64, count: i64) -> Result<Vec<String>> {
-    let recording = guest.record(|| {
-        guest.workload(&["numbers", &first.to_string(), &count.to_string()])?;
-        Ok(())
-    })?;
-    let events = recording.events.iter().filter(|event| event.probe == probe);
-    Ok(events.map(|event| event.field(field).to_owned()).collect())
-}
-
-fn documents_make_probes_and_change_nothing_twice(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon()?;
-    let opened = "---\nprobe: kprobes/opened\ndefinition: r:kprobes/opened do_sys_openat2 fd=$retval:s32\nenabled: false\nlabels: {team: storage}\n";
-    guest.write_for_ctl("probes.yaml", &format!("{NUMBERS}{opened}"))?;
-
-    let differs = run(&guest, 1, "diff -f probes.yaml")?;
-    ensure!(differs.contains("+probe: kprobes/numbers") && differs.contains("--- nothing"), "{differs}");
-    let planned = run(&guest, 0, "apply -f probes.yaml --dry-run")?;
-    ensure!(planned.contains("kprobes/numbers created") && guest.probes()?.is_empty(), "{planned}");
-    let applied = run(&guest, 0, "apply -f probes.yaml")?;
-    ensure!(applied == "kprobes/numbers created\nkprobes/opened created\n", "{applied}");
-    let made = guest.probes()?;
-    ensure!(made.iter().map(|probe| probe.enabled).eq([true, false]), "{made:?}");
-    ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 3)? == ["2000000", "2000001", "2000002"]);
-
-    // Twice, and from what is there: nothing changes, the revision stays.
-    let all = run(&guest, 0, "list -o yaml")?;
-    guest.write_for_ctl("all.yaml", &all)?;
-    let respelled = run(&guest, 0, "get numbers -o yaml")?.replace("p:kprobes/numbers ", "p:numbers  ");
-    let both = "kprobes/numbers unchanged\nkprobes/opened unchanged\n";
-    for (arguments, unchanged) in [
-        ("apply -f probes.yaml", both),
-        ("apply -f all.yaml", both),
-        ("apply -f -", "kprobes/numbers unchanged\n"),
-    ] {
-        let again = guest.ctl_fed(arguments, &respelled)?;
-        ensure!(again.code == 0 && again.all() == unchanged, "{arguments}: {again:?}");
-        ensure!(guest.probes()?.iter().map(|probe| &probe.etag).eq(made.iter().map(|probe| &probe.etag)));
-    }
-    ensure!(run(&guest, 0, "diff -f all.yaml")?.is_empty());
-
-    // Another filter, and then another definition: one line differs, and one probe changes.
-    let filtered = format!("{NUMBERS}filter: n == 2000001\n");
-    guest.write_for_ctl("numbers.yaml", &filtered)?;
-    let differs = run(&guest, 1, "diff -f numbers.yaml")?;
-    let changed: Vec<_> = differs
-        .lines()
-        .filter(|line| line.starts_with(['+', '-']) && !line.starts_with("+++") && !line.starts_with("---"))
-        .collect();
-    ensure!(changed == ["+filter: n == 2000001"], "{differs}");
-    ensure!(run(&guest, 0, "apply -f numbers.yaml")? == "kprobes/numbers configured\n");
-    ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 3)? == ["2000001"]);
-    let wider = NUMBERS.replace("n=+0x70(%di):s32", "n=+0x70(%di):s32 again=+0x70(%di):u16");
-    guest.write_for_ctl("numbers.yaml", &wider)?;
-    ensure!(run(&guest, 0, "apply -f numbers.yaml --atomic")? == "kprobes/numbers configured\n");
-    // 2000000 is 0x1e8480.
-    ensure!(values(&guest, "kprobes/numbers", "again", 2_000_000, 2)? == ["33920", "33921"]);
-
-    // Mistakes of all kinds change nothing.
-    let before = guest.probes()?;
-    for (text, code, said) in [
-        ("probe: kprobes/x\nfliter: a\n", 2, "did you mean `filter`?"),
-        ("p:x vfs_read\n", 2, "`kprobectl add -f` takes those"),
-        (
-            "probe: kprobes/x\ndefinition: p:kprobes/x do_sys_openat2+3\n",
-            1,
-            "is in the middle of the instruction",
-        ),
-        ("probe: kprobes/x\ndefinition: p:kprobes/y vfs_read\n", 1, "the definition is of `kprobes/y`"),
-    ] {
-        guest.write_for_ctl("wrong.yaml", &format!("{opened}owner: other\n---\n{text}"))?;
-        let refused = run(&guest, code, "apply -f wrong.yaml")?;
-        ensure!(refused.contains(said) && refused.contains("wrong.yaml:"), "{refused}");
-        ensure!(code == 2 || refused.contains("nothing was changed"), "{refused}");
-        ensure!(guest.probes()?.iter().map(|probe| &probe.etag).eq(before.iter().map(|probe| &probe.etag)));
-    }
-    ensure!(run(&guest, 2, "diff -f nothing.yaml")?.contains("cannot read"));
-
-    // A definition takes what it leaves out of its name from its document; a prototype has no name.
-    let short =
-        "probe: mine/short\ndefinition: p vfs_read\n---\nprobe: mine/old\ndefinition: vfs_write(x64 file)\n";
-    guest.write_for_ctl("short.yaml", short)?;
-    ensure!(run(&guest, 0, "apply -f short.yaml")? == "mine/short created\nmine/old created\n");
-    ensure!(guest.tracefs("kprobe_events")?.contains("p:mine/short vfs_read"));
-    ensure!(run(&guest, 0, "apply -f short.yaml")? == "mine/short unchanged\nmine/old unchanged\n");
-    guest.write_for_ctl("short.yaml", &short.replace("p vfs_read", "p:mine/short vfs_read"))?;
-    ensure!(run(&guest, 0, "diff -f short.yaml")?.is_empty());
-    run(&guest, 0, "delete -f short.yaml")?;
-
-    let pruned = run(&guest, 0, "apply -f numbers.yaml --prune -l team=storage")?;
-    ensure!(pruned == "kprobes/numbers unchanged\nkprobes/opened deleted\n", "{pruned}");
-    run(&guest, 0, "delete -f numbers.yaml")?;
-    ensure!(guest.probes()?.is_empty() && guest.tracefs("kprobe_events")?.trim().is_empty());
-    Ok(())
+/// The numbers that the probe has recorded of so many calls, which begin with 2,000,000.
+fn values(guest: &DaemonGuest, count: i64) -> Result<Vec<String>> {
+    let recording = guest.record(|| guest.call(2_000_000, count))?;
+    let events = recording.events.iter().filter(|event| event.probe == "kprobes/numbers");
+    Ok(events.map(|event| event.field("n").to_owned()).collect())
 }
 
 /// How the check of declarations ended, and what it found.
 fn check(guest: &DaemonGuest) -> Result<(CheckStatus, String)> {
-    let checks = guest.wait_for(guest.client.host())??.checks;
-    match checks.into_iter().find(|check| check.id == "declarations") {
-        Some(check) => Ok((check.status(), check.finding)),
-        None => bail!("no such check"),
-    }
+    let check = guest.host_check("declarations")?;
+    Ok((check.status(), check.finding))
 }
 
 fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
@@ -158,7 +62,7 @@ fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
     write(&guest, &format!("{directory}/..1/numbers.yaml"), NUMBERS)?;
     guest.shell(&format!("cd {directory} && ln -s ..data/numbers.yaml numbers.yaml"))?;
     guest.until("the first file", || Ok(probe(&guest, "kprobes/numbers")?.is_some()))?;
-    ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 2)? == ["2000000", "2000001"]);
+    ensure!(values(&guest, 2)? == ["2000000", "2000001"]);
     let first = guest.probes()?.remove(0);
     ensure!(first.declared_by == "numbers.yaml" && first.owner == "storage team", "{first:?}");
     guest.until("all is well", || Ok(check(&guest)?.0 == CheckStatus::Ok))?;
@@ -171,7 +75,7 @@ fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
     guest.until("the swap", || {
         Ok(probe(&guest, "kprobes/numbers")?.is_some_and(|found| found.filter == "n == 2000001"))
     })?;
-    ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 3)? == ["2000001"]);
+    ensure!(values(&guest, 3)? == ["2000001"]);
     ensure!(probe(&guest, "kprobes/numbers")?.is_some_and(|found| found.uid == first.uid));
 
     // It belongs to its file.
@@ -202,7 +106,7 @@ fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
     guest.until("half a file is noticed again", || half(&guest))?;
     let kept = probe(&guest, "kprobes/numbers")?;
     ensure!(kept.is_some_and(|kept| kept.uid == first.uid && kept.filter == "n == 2000001" && kept.enabled));
-    ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 3)? == ["2000001"]);
+    ensure!(values(&guest, 3)? == ["2000001"]);
 
     // A second file, of which one probe is refused and one is a client's; a third says what the
     // first does.
@@ -293,7 +197,7 @@ fn files_take_back_what_a_lost_database_left(fixture: &Fixture) -> Result<()> {
     ensure!(guest.tracefs("kprobe_events")? == before && guest.tracefs("events/kprobes/numbers/id")? == id);
     let found = probe(&guest, "kprobes/numbers")?;
     ensure!(found.is_some_and(|found| found.owner == "storage team" && found.labels["team"] == "storage"));
-    ensure!(values(&guest, "kprobes/numbers", "n", 2_000_000, 3)? == ["2000001", "2000002"]);
+    ensure!(values(&guest, 3)? == ["2000001", "2000002"]);
     let ledger = guest.ledger_of("kprobes/numbers")?;
     ensure!((ledger.hits, ledger.read) == (Some(3), 2), "{ledger:?}");
     // What is another program's is still said to be that.

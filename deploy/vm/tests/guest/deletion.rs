@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest};
+use kprobed_client::api::{CreateProbeRequest, Delivery};
 use kprobed_client::event::{
     Batch, LossCause, PauseReason, RecordingPause, StreamItem, StreamRequest, Value,
 };
@@ -12,7 +12,7 @@ use kprobed_vm::machine::{Command, Signal};
 use kprobed_vm::{daemon, progress};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS, config};
+use crate::daemon::{DaemonGuest, TRACEFS, config, creation, deletion};
 use crate::effort;
 use crate::fixture::Fixture;
 
@@ -93,15 +93,7 @@ impl Seen {
 }
 
 fn definition(event: &str) -> CreateProbeRequest {
-    CreateProbeRequest {
-        definition: format!("p:{event} __x64_sys_getpgid number=+0x70(%di):u64"),
-        enabled: true,
-        ..Default::default()
-    }
-}
-
-fn deletion(name: &str) -> DeleteProbeRequest {
-    DeleteProbeRequest { name: name.to_owned(), ..Default::default() }
+    creation(&format!("p:{event} __x64_sys_getpgid number=+0x70(%di):u64"), "")
 }
 
 fn end_of_hits(guest: &DaemonGuest) -> Result<()> {
@@ -115,7 +107,8 @@ fn deletions_lose_nothing_of_others(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon_with(&config(CONFIG))?;
     guest.add("p:numbered __x64_sys_getpgid number=+0x70(%di):u64")?;
     guest.add("syscalls/sys_enter_getpgid")?;
-    let request = StreamRequest::new().queue_events(50_000_000).queue_bytes(128 << 20);
+    let queue = Delivery { queue_events: 50_000_000, queue_bytes: 128 << 20, ..Delivery::default() };
+    let request = StreamRequest::new().delivery(queue);
     let mut stream = guest.subscribe(request)?;
     let id = guest.started(&mut stream)?;
     // A stream has the events of each CPU in order: of two CPUs, the numbers of one task would not be.

@@ -6,7 +6,7 @@ use kprobed_client::api::ProbeState;
 use serde_json::Value;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
+use crate::daemon::{DaemonGuest, events, objects};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -87,16 +87,13 @@ fn traced(guest: &DaemonGuest, text: &str) -> Result<Vec<Value>> {
          2> /tmp/said || {{ cat /tmp/said >&2; exit 1; }}"
     );
     let printed = guest.shell(&script).with_context(|| text.to_owned())?;
-    let objects = printed.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>();
-    let objects = objects.with_context(|| format!("{text}: {printed}"))?;
-    Ok(objects.into_iter().filter(|one| one["type"] == "event").collect())
+    events(&printed).with_context(|| text.to_owned())
 }
 
 /// The spellings that users of bpftrace, perf probe and trace-cmd know.
 fn what_people_type_is_traced(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    let code = guest.ctl("describe vfs_read --code -o json")?;
-    let code = code.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>()?;
+    let code = objects(&guest.ctl("describe vfs_read --code -o json")?)?;
     let inside = code.iter().find(|one| one["probeable"] == true && one["offset"].as_u64() > Some(4));
     let offset = inside.and_then(|one| one["offset"].as_u64()).context("no place inside of vfs_read")?;
     for (text, probe, field) in [

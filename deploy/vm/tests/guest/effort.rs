@@ -5,7 +5,7 @@
 use std::env;
 use std::sync::OnceLock;
 
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Effort {
@@ -26,6 +26,13 @@ pub(crate) fn is_full() -> bool {
 /// Whether the variable says something that is known.
 pub(crate) fn check() -> Result<()> {
     parse(env::var("KPROBED_VM_EFFORT").ok().as_deref()).map(drop)
+}
+
+/// Numbers that a variable has, with commas between, or the usual ones.
+pub(crate) fn numbers(variable: &str, usual: &[usize]) -> Result<Vec<usize>> {
+    let Ok(text) = env::var(variable) else { return Ok(usual.to_vec()) };
+    let number = |text: &str| text.trim().parse().with_context(|| format!("{variable}: {text}"));
+    text.split(',').map(number).collect()
 }
 
 fn effort() -> Effort {

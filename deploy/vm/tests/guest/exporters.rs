@@ -1,7 +1,7 @@
 //! Exporters send what clients see, while the daemon or the receiver is killed.
 
 use std::collections::BTreeMap;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::{ExporterLedger, ExporterState, GetLedgerResponse};
@@ -10,7 +10,7 @@ use kprobed_vm::{daemon, progress};
 use serde_json::Value;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, config};
+use crate::daemon::{DaemonGuest, config, events, objects, wait};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -33,43 +33,36 @@ pub(crate) fn exporter(
     guest: &DaemonGuest,
     wanted: impl Fn(&ExporterLedger) -> bool,
 ) -> Result<ExporterLedger> {
-    let begun = Instant::now();
-    loop {
+    let only = || -> Result<ExporterLedger> {
         let mut all = guest.ledger()?.exporters;
         ensure!(all.len() == 1, "{all:?}");
-        let exporter = all.remove(0);
+        Ok(all.remove(0))
+    };
+    let ask = || {
+        let exporter = only()?;
         if let (Some(read), Some(queued)) = (exporter.read, exporter.queued) {
             let passed = exporter.acknowledged + exporter.dropped + exporter.expired + exporter.not_selected;
             ensure!(passed + queued == read, "{exporter:?}");
         }
-        if wanted(&exporter) {
-            return Ok(exporter);
-        }
-        ensure!(begun.elapsed() < Duration::from_mins(1), "{exporter:?}\n{}", guest.log());
-        std::thread::sleep(Duration::from_millis(100));
-    }
+        Ok(Some(exporter).filter(&wanted))
+    };
+    wait(Duration::from_mins(1), || format!("{:?}\n{}", only(), guest.log()), ask)
 }
 
 pub(crate) fn is_drained(exporter: &ExporterLedger) -> bool {
     exporter.state() == ExporterState::Running && exporter.queued == Some(0)
 }
 
-fn lines(guest: &DaemonGuest, text: &str) -> Result<Vec<Value>> {
-    let lines = text.lines().map(serde_json::from_str::<Value>).collect::<Result<Vec<_>, _>>();
-    lines.with_context(|| guest.log())
-}
-
-/// Events by their numbers, each of which may be there once.
-fn by_number(lines: &[Value]) -> Result<BTreeMap<i64, Value>> {
-    let mut events = BTreeMap::new();
-    for line in lines.iter().filter(|line| line["type"] == "event") {
-        let mut line = line.clone();
-        // A client knows whom it asked.
-        line.as_object_mut().and_then(|line| line.remove("host"));
-        let number = line["fields"]["n"].as_i64().context("no number")?;
-        ensure!(events.insert(number, line).is_none(), "{number} is there twice");
+/// Events by their numbers, each of which may be there once, without keys that only one side knows.
+pub(crate) fn by_number(text: &str, of_one_side: &[&str]) -> Result<BTreeMap<i64, Value>> {
+    let mut by_number = BTreeMap::new();
+    for mut event in events(text)? {
+        let object = event.as_object_mut().context("no object")?;
+        object.retain(|key, _| !of_one_side.contains(&key.as_str()));
+        let number = event["fields"]["n"].as_i64().context("no number")?;
+        ensure!(by_number.insert(number, event).is_none(), "{number} is there twice");
     }
-    Ok(events)
+    Ok(by_number)
 }
 
 /// Reports say how many events are before them, and every place of the log has its term.
@@ -116,11 +109,12 @@ fn lines_are_what_clients_see(fixture: &Fixture) -> Result<()> {
     ensure!(guest.machine.wait("numbers", Duration::from_mins(1))?.success());
     exporter(&guest, is_drained)?;
 
-    let exported = lines(&guest, &guest.shell(&format!("cat {FILE}"))?)?;
-    check_reports(&exported)?;
-    let exported = by_number(&exported)?;
+    let exported = guest.shell(&format!("cat {FILE}"))?;
+    check_reports(&objects(&exported)?)?;
+    // A client knows whom it asked.
+    let exported = by_number(&exported, &["host"])?;
     let seen = guest.ctl("observe kprobes/numbers --oldest --until-now -q -o json")?;
-    let seen = by_number(&lines(&guest, &seen)?)?;
+    let seen = by_number(&seen, &["host"])?;
     for (number, event) in &seen {
         let other = exported.get(number).with_context(|| format!("{number} was not exported"))?;
         ensure!(event == other, "a client sees {event}, and the file has {other}");

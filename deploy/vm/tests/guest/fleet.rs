@@ -5,7 +5,7 @@ use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::fs;
 use std::path::PathBuf;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::daemon;
@@ -16,7 +16,7 @@ use tempfile::TempDir;
 
 use crate::Test;
 use crate::certificates::{self, Authority, kill_tls, serve_tls};
-use crate::daemon::{DaemonGuest, Running, Said, kprobectl};
+use crate::daemon::{DaemonGuest, Running, Said, kprobectl, wait};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -252,15 +252,8 @@ fn a_gate_puts_everything_back(fleet: &Fleet) -> Result<()> {
 
 /// Waits until what `kprobectl observe` has written is as a test wants it.
 fn until(observer: &Running, what: &str, holds: impl Fn(&[Value]) -> bool) -> Result<()> {
-    let begun = Instant::now();
-    loop {
-        let objects = observer.objects()?;
-        if holds(&objects) {
-            return Ok(());
-        }
-        ensure!(begun.elapsed() < PATIENCE, "{what}: {}", observer.printed()?);
-        std::thread::sleep(Duration::from_millis(20));
-    }
+    let missing = || format!("{what}: {:?}", observer.printed());
+    wait(PATIENCE, missing, || Ok(holds(&observer.objects()?).then_some(())))
 }
 
 fn of_type<'a>(objects: &'a [Value], name: &str) -> impl Iterator<Item = &'a Value> {

@@ -6,14 +6,12 @@ use std::time::{Duration, Instant, SystemTime};
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::Error;
-use kprobed_client::api::{
-    CheckStatus, CreateProbeRequest, DeleteProbeRequest, GetLedgerResponse, ProbeState, SpoolLedger,
-};
+use kprobed_client::api::{CheckStatus, CreateProbeRequest, GetLedgerResponse, ProbeState, SpoolLedger};
 use kprobed_client::event::{LossCause, StreamItem, StreamRequest};
 use kprobed_vm::daemon;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, refused};
+use crate::daemon::{DaemonGuest, creation, deletion, refused};
 use crate::differential::Random;
 use crate::effort;
 use crate::fixture::Fixture;
@@ -229,16 +227,8 @@ fn try_all(guest: &DaemonGuest, round: u32, with_disarming: bool) -> Result<Vec<
         }
     }
     let client = &guest.client;
-    let create = CreateProbeRequest {
-        definition: "p:new vfs_statx".to_owned(),
-        enabled: true,
-        labels: label("new", ""),
-        ..Default::default()
-    };
-    let delete = DeleteProbeRequest { name: "off".to_owned(), ..Default::default() };
-    let record =
-        CreateProbeRequest { definition: NOT_RECORDED.to_owned(), enabled: true, ..Default::default() };
-    let leave = DeleteProbeRequest { name: RECORDED.to_owned(), ..Default::default() };
+    let create = CreateProbeRequest { labels: label("new", ""), ..creation("p:new vfs_statx", "") };
+    let record = creation(NOT_RECORDED, "");
     let relabel = client.change_labels("kept", label("tier", "2"), Vec::new());
     let mut outcomes = vec![("add", outcome(guest.wait_for(client.create_probe(create))?))];
     if with_disarming {
@@ -252,8 +242,8 @@ fn try_all(guest: &DaemonGuest, round: u32, with_disarming: bool) -> Result<Vec<
         ("record", outcome(guest.wait_for(client.create_probe(record))?)),
     ]);
     if with_disarming {
-        outcomes.push(("delete", outcome(guest.wait_for(client.delete_probe(delete))?)));
-        outcomes.push(("leave", outcome(guest.wait_for(client.delete_probe(leave))?)));
+        outcomes.push(("delete", outcome(guest.wait_for(client.delete_probe(deletion("off")))?)));
+        outcomes.push(("leave", outcome(guest.wait_for(client.delete_probe(deletion(RECORDED)))?)));
     }
     Ok(outcomes.into_iter().map(|(name, outcome)| format!("{round} {name}: {outcome}")).collect())
 }

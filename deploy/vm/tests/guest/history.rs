@@ -11,7 +11,7 @@ use kprobed_vm::machine::Command;
 use kprobed_vm::{daemon, progress};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, config};
+use crate::daemon::{DaemonGuest, config, events, objects};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -135,10 +135,8 @@ fn the_past_is_shown_as_it_was(fixture: &Fixture) -> Result<()> {
     guest.call(FIRST + 60, 40)?;
     let observe = |options: &str| -> Result<Vec<serde_json::Value>> {
         let printed = guest.ctl(&format!("observe numbers -q -o json {options}"))?;
-        let objects: Vec<serde_json::Value> =
-            printed.lines().map(serde_json::from_str).collect::<Result<_, _>>().context(printed.clone())?;
-        ensure!(objects.iter().all(|object| object["type"] != "loss"), "{printed}");
-        Ok(objects.into_iter().filter(|object| object["type"] == "event").collect())
+        ensure!(objects(&printed)?.iter().all(|object| object["type"] != "loss"), "{printed}");
+        events(&printed)
     };
     let expect = |options: &str, expected: &mut dyn Iterator<Item = i64>| -> Result<()> {
         let shown: Vec<_> = observe(options)?.iter().map(|event| event["fields"]["n"].as_i64()).collect();
@@ -340,8 +338,7 @@ fn what_has_expired_is_told_with_its_number(fixture: &Fixture) -> Result<()> {
         // expired.
         let gone = expired + seen.unsigned_abs();
         ensure!(gone >= spool.expired && gone <= spool.expired + spool.not_stored, "{expired} {spool:?}");
-        let ledger = guest.ledger()?;
-        let ours = ledger.subscribers.iter().find(|ours| ours.subscriber_id == id).context("no ledger")?;
+        let ours = guest.subscriber(id)?;
         ensure!(
             ours.replayed == numbers(&heard).len() as u64 && ours.expired == expired && ours.read == 0,
             "{ours:?}"

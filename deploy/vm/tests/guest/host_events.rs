@@ -2,11 +2,11 @@
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::RpcError;
-use kprobed_client::api::{CreateProbeRequest, Probe, ProbeKind, ProbeState};
+use kprobed_client::api::{ProbeKind, ProbeState};
 use kprobed_vm::daemon;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS, config_looking_every, refused};
+use crate::daemon::{DaemonGuest, TRACEFS, config_looking_every, creation, refused};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -26,23 +26,8 @@ const GETPPID: &str = "id == 110";
 
 const SYS_ENTER: &str = "raw_syscalls/sys_enter";
 
-fn request(definition: &str, filter: &str) -> CreateProbeRequest {
-    CreateProbeRequest {
-        definition: definition.to_owned(),
-        filter: filter.to_owned(),
-        enabled: true,
-        ..Default::default()
-    }
-}
-
-fn record(guest: &DaemonGuest, definition: &str, filter: &str) -> Result<Probe> {
-    guest
-        .wait_for(guest.client.create_probe(request(definition, filter)))?
-        .with_context(|| definition.to_owned())
-}
-
 fn refusal(guest: &DaemonGuest, definition: &str, filter: &str) -> Result<RpcError> {
-    refused(guest.wait_for(guest.client.create_probe(request(definition, filter)))?)
+    refused(guest.wait_for(guest.client.create_probe(creation(definition, filter)))?)
         .with_context(|| definition.to_owned())
 }
 
@@ -62,7 +47,7 @@ fn every_event_that_passes_the_filter_arrives(fixture: &Fixture) -> Result<()> {
     guest.add("p:beside __x64_sys_getppid")?;
     // Another program's filter at the top level, which is not the daemon's to try one in.
     guest.shell(&format!("echo 'id == 7' > {TRACEFS}/events/{SYS_ENTER}/filter"))?;
-    let probe = record(&guest, "raw_syscalls:sys_enter", GETPPID)?;
+    let probe = guest.record_filtered("raw_syscalls:sys_enter", GETPPID)?;
     ensure!(probe.name == SYS_ENTER && probe.kind() == ProbeKind::Event, "{probe:?}");
     ensure!(probe.state() == ProbeState::Armed && probe.kernel_definition.is_empty(), "{probe:?}");
     ensure!(probe.schema.as_ref().is_some_and(|schema| schema.fields.len() == 2), "{probe:?}");
@@ -112,7 +97,7 @@ fn an_event_that_comes_again_is_recorded_again(fixture: &Fixture) -> Result<()> 
         guest.shell(&format!("echo 'p:theirs/one __x64_sys_getppid {argument}' >> {TRACEFS}/kprobe_events"))
     };
     define("a=%di")?;
-    record(&guest, "theirs/one", "common_pid > 1")?;
+    guest.record_filtered("theirs/one", "common_pid > 1")?;
     let fields = || -> Result<Vec<String>> {
         let schema = guest.probe("theirs/one")?.schema.context("no schema")?;
         Ok(schema.fields.into_iter().map(|field| field.name).collect())
@@ -147,9 +132,9 @@ fn events_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.daemon()?;
     // Of another tool, and gone when the daemon comes back.
     guest.shell("echo p:theirs/one vfs_read >> /sys/kernel/tracing/kprobe_events")?;
-    record(&guest, "theirs/one", "")?;
-    record(&guest, SYS_ENTER, GETPPID)?;
-    record(&guest, "raw_syscalls/sys_exit", "")?;
+    guest.record_filtered("theirs/one", "")?;
+    guest.record_filtered(SYS_ENTER, GETPPID)?;
+    guest.record_filtered("raw_syscalls/sys_exit", "")?;
     guest.delete("raw_syscalls/sys_exit")?;
     let instance = guest.instance()?;
     guest.kill()?;
@@ -179,7 +164,7 @@ fn events_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
 
     // A daemon that stops leaves what it has not made.
     guest.shell("echo p:theirs/two vfs_write >> /sys/kernel/tracing/kprobe_events")?;
-    record(&guest, "theirs/two", "")?;
+    guest.record_filtered("theirs/two", "")?;
     ensure!(guest.stop()?.success());
     ensure!(guest.tracefs("kprobe_events")?.contains("theirs/two"), "its definition stays");
     guest.restart(daemon::DEFAULT_CONFIG)?;
@@ -223,7 +208,7 @@ fn what_can_not_be_recorded_says_why(fixture: &Fixture) -> Result<()> {
     ensure!(guest.probes()?.len() == 1, "nothing of that stays");
     let left = guest.in_instance(&format!("events/{SYS_ENTER}/filter"))?;
     ensure!(left.trim() == "none", "{left}");
-    record(&guest, SYS_ENTER, GETPPID)?;
+    guest.record_filtered(SYS_ENTER, GETPPID)?;
     let again = refusal(&guest, "raw_syscalls:sys_enter", "")?;
     ensure!(again.reason == "PROBE_EXISTS" && again.message.contains("one filter"), "{again:?}");
     guest.delete(SYS_ENTER)?;

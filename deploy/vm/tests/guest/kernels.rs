@@ -9,13 +9,13 @@ use std::collections::BTreeMap;
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::Error;
 use kprobed_client::api::{
-    CreateProbeRequest, KernelChange, MeaningChange, Probe, ProbeState, UpdateProbeRequest, Verdict,
+    CreateProbeRequest, KernelChange, MeaningChange, Probe, ProbeState, UpdateProbeRequest,
 };
 use kprobed_vm::daemon;
 use kprobed_vm::progress;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, refused};
+use crate::daemon::{DaemonGuest, creation, refused};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -86,16 +86,6 @@ fn change(probes: &BTreeMap<String, Probe>, name: &str) -> Result<MeaningChange>
     Ok(change)
 }
 
-/// Where an instruction begins that can be probed, well inside of a function.
-fn inside(guest: &DaemonGuest) -> Result<String> {
-    let checked = guest.wait_for(guest.client.check_probe("p vfs_read+61"))??;
-    if checked.verdict() == Verdict::Accepted {
-        return Ok("vfs_read+61".to_owned());
-    }
-    let near = checked.nearest_after.with_context(|| format!("{checked:?}"))?;
-    Ok(format!("vfs_read+{near}"))
-}
-
 fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
     let disk = fixture.disk_name("kernels");
     let guest = fixture.own_daemon("kernels", daemon::DEFAULT_CONFIG)?;
@@ -105,10 +95,8 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
     guest.add(ACCEPT)?;
     guest.add("p:accepted inet_csk_accept flags=%si:s32")?;
     let anyway = CreateProbeRequest {
-        definition: "p:anyway inet_csk_accept flags=%si:s32".to_owned(),
-        enabled: true,
         on_kernel_change: KernelChange::ArmAnyway.into(),
-        ..Default::default()
+        ..creation("p:anyway inet_csk_accept flags=%si:s32", "")
     };
     guest.wait_for(guest.client.create_probe(anyway))??;
     // The same member as `named`, written as the offset that a user has looked up.
@@ -118,7 +106,8 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
     for name in ["raw", "ported"] {
         guest.add(&format!("p:{name} vfs_open flags=+{offset}(%si):u32"))?;
     }
-    guest.add(&format!("p:inside {}", inside(&guest)?))?;
+    // Where an instruction begins that can be probed, well inside of a function.
+    guest.add(&format!("p:inside {}", guest.place_from("vfs_read", 61)?))?;
     let (held, armed) = (ProbeState::HeldBack, ProbeState::Armed);
     let all =
         ["plain", "registers", "named", "result", "accept", "accepted", "anyway", "raw", "ported", "inside"];

@@ -7,7 +7,6 @@
 use std::collections::{BTreeMap, HashMap, HashSet};
 use std::fmt::Write as _;
 use std::ops::Range;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
@@ -17,7 +16,7 @@ use kprobed_vm::machine::Command;
 use kprobed_vm::progress;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::{DaemonGuest, TRACEFS, wait};
 use crate::differential::{Random, daemon_answers};
 use crate::effort;
 use crate::fixture::Fixture;
@@ -339,17 +338,15 @@ fn optimised<'a>(guest: &DaemonGuest, places: &[&'a Covering]) -> Result<Vec<&'a
         "printf %s '{lines}' | while read line; do echo \"$line\" >> {TRACEFS}/kprobe_events || {{ echo \"$line\" >&2; exit 1; }}; done \\
          && echo 1 > {TRACEFS}/events/jumps/enable"
     ))?;
-    let begun = Instant::now();
     let is_control = |line: &&str| line.contains(&format!(" kernel_clone+{control:#x} "));
+    let list = || guest.shell("sed 's/$/ /' /sys/kernel/debug/kprobes/list");
     // The kernel makes all jumps at once.
-    let list = loop {
-        let list = guest.shell("sed 's/$/ /' /sys/kernel/debug/kprobes/list")?;
-        if list.lines().filter(is_control).any(|line| line.contains("[OPTIMIZED]")) {
-            break list;
-        }
-        ensure!(begun.elapsed() < OPTIMISED_WITHIN, "the kernel makes no jumps: {list}");
-        thread::sleep(Duration::from_millis(100));
+    let with_control = || {
+        let is_made =
+            |list: &String| list.lines().filter(is_control).any(|line| line.contains("[OPTIMIZED]"));
+        Ok(Some(list()?).filter(is_made))
     };
+    let list = wait(OPTIMISED_WITHIN, || format!("the kernel makes no jumps: {:?}", list()), with_control)?;
     let addresses = guest.shell(&format!("grep ':jumps/e' {TRACEFS}/kprobe_events | wc -l"))?;
     ensure!(addresses.trim() == places.len().to_string(), "{addresses} of {} places", places.len());
     guest.shell(&format!(

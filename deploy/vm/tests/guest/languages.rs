@@ -10,7 +10,6 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use kprobed_client::api::UpdateProbeRequest;
 use kprobed_vm::machine::{Command, Signal};
 use kprobed_vm::python::{Environment, NoNetwork, Requirements};
 use kprobed_vm::{daemon, progress, workspace};
@@ -114,7 +113,10 @@ fn documented_examples_work(fixture: &Fixture) -> Result<()> {
 /// Whether an example shows what its page promises.
 fn check(call: &str, output: &str) -> Result<()> {
     if call == "list-services" {
-        ensure!(output.lines().any(|line| line == "kprobed.v1.EventService"));
+        for service in ["ProbeService", "EventService", "HostService"] {
+            let name = format!("kprobed.v1.{service}");
+            ensure!(output.lines().any(|line| line == name), "no {name}");
+        }
         return Ok(());
     }
     let answers: Vec<Value> =
@@ -180,8 +182,7 @@ fn python_reads_what_kprobectl_reads(fixture: &Fixture) -> Result<()> {
     }
     // What is in the history stays as it is from here on.
     for name in ["lang/values", "lang/back"] {
-        let off = UpdateProbeRequest { name: name.to_owned(), enabled: Some(false), ..Default::default() };
-        guest.wait_for(guest.client.update_probe(off))??;
+        guest.wait_for(guest.client.set_enabled(name, false))??;
     }
     guest
         .machine

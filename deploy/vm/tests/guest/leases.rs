@@ -1,8 +1,7 @@
 //! Leases: probes that end after a time, or when their client disconnects, and never before.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
+use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::{CreateProbeRequest, Lease, Probe, ProbeState, UpdateProbeRequest};
 use kprobed_client::event::{StreamItem, StreamRequest};
 use kprobed_vm::daemon;
@@ -11,7 +10,7 @@ use kprobed_vm::protocol::Status;
 use serde_json::Value;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, Running, config, config_looking_every, refused};
+use crate::daemon::{DaemonGuest, config, config_looking_every, events_among_others, refused};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -77,14 +76,11 @@ fn numbers(count: i64) -> Vec<i64> {
 /// Probe and number of each event that was printed as JSON. Whatever else was printed is that of
 /// another program.
 fn printed(output: &str) -> Vec<(String, Option<i64>)> {
-    let objects = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    let events = objects.filter(|object| object["type"] == "event");
-    events
-        .map(|event| {
-            let probe = event["probe"].as_str().unwrap_or_default().to_owned();
-            (probe, event["fields"]["n"].as_i64())
-        })
-        .collect()
+    let named = |event: &Value| {
+        let probe = event["probe"].as_str().unwrap_or_default().to_owned();
+        (probe, event["fields"]["n"].as_i64())
+    };
+    events_among_others(output).iter().map(named).collect()
 }
 
 fn of(probe: &str, count: i64) -> Vec<(String, Option<i64>)> {
@@ -96,16 +92,6 @@ fn ensure_clean(guest: &DaemonGuest) -> Result<()> {
     let (kernel, probes) = (guest.tracefs("kprobe_events")?, guest.probes()?);
     ensure!(kernel.is_empty() && probes.is_empty(), "left behind: {kernel}\n{probes:?}\n{}", guest.log());
     Ok(())
-}
-
-/// Starts `kprobectl trace` with these arguments, and waits until it says that it observes.
-fn start_trace(guest: &DaemonGuest, arguments: &str) -> Result<Running> {
-    let mut tracer = guest.start_ctl(&format!("trace {arguments}"))?;
-    while !tracer.printed()?.contains("observing ") {
-        ensure!(tracer.ended()?.is_none(), "it has ended: {}", tracer.printed()?);
-        std::thread::sleep(Duration::from_millis(10));
-    }
-    Ok(tracer)
 }
 
 fn trace_shows_every_event_and_leaves_nothing(fixture: &Fixture) -> Result<()> {
@@ -152,7 +138,7 @@ fn trace_shows_every_event_and_leaves_nothing(fixture: &Fixture) -> Result<()> {
     guest.delete("stays")?;
     ensure_clean(&guest)?;
     // Ctrl-C is how it ends: what was recorded by then is shown.
-    let mut tracer = start_trace(&guest, &format!("-o json '{NUMBERS}'"))?;
+    let mut tracer = guest.start_observing(&format!("trace -o json '{NUMBERS}'"))?;
     call(&guest, 50)?;
     tracer.interrupt()?;
     let said = tracer.end()?;
@@ -185,7 +171,7 @@ fn a_trace_that_is_refused_defines_nothing(fixture: &Fixture) -> Result<()> {
 
 fn a_killed_trace_leaves_nothing(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    let tracer = start_trace(&guest, &format!("'{NUMBERS}'"))?;
+    let tracer = guest.start_observing(&format!("trace '{NUMBERS}'"))?;
     let probe = guest.probe("numbers")?;
     let holder = probe.lease.map(|lease| lease.holder).unwrap_or_default();
     ensure!(probe.state == i32::from(ProbeState::Armed) && holder.starts_with("hold-"), "{holder}");
@@ -228,7 +214,8 @@ fn what_is_held_goes_with_its_holder(fixture: &Fixture) -> Result<()> {
         lease: Some(hold.lease()),
         ..CreateProbeRequest::default()
     };
-    let made = guest.wait_for(guest.client.create_probes((0..300).map(create).collect()))??;
+    let made =
+        guest.wait_for(guest.client.apply_probes((0..300).map(create).map(Change::Create).collect()))??;
     ensure!(made.iter().all(Result::is_ok) && guest.probes()?.len() == 301, "{made:?}");
     call(&guest, 100)?;
     drop(hold);
@@ -479,7 +466,7 @@ fn a_lease_ends_on_a_full_disk(fixture: &Fixture) -> Result<()> {
     let config = daemon::DEFAULT_CONFIG.replace("/var/lib/kprobed", "/tmp/state");
     guest.restart(&config)?;
     lease(&guest, NUMBERS, 8)?;
-    let tracer = start_trace(&guest, "'p:held __x64_sys_getppid'")?;
+    let tracer = guest.start_observing("trace 'p:held __x64_sys_getppid'")?;
     guest.shell("cd /tmp/state && for i in 1 2 3; do dd if=/dev/zero of=filler$i bs=1k 2> /dev/null; sync; done; true")?;
     let labelled = guest.wait_for(guest.client.change_labels(
         "numbers",
@@ -514,7 +501,7 @@ fn a_hold_does_not_survive_the_daemon(fixture: &Fixture) -> Result<()> {
     let config = config("[tracing]\non_exit = \"keep\"");
     let mut guest = fixture.daemon_with(&config)?;
     guest.add("p:stays __x64_sys_getppid")?;
-    let mut tracer = start_trace(&guest, &format!("'{NUMBERS}'"))?;
+    let mut tracer = guest.start_observing(&format!("trace '{NUMBERS}'"))?;
     guest.kill()?;
     let said = tracer.end()?;
     ensure!(said.code == 4, "{said:?}");
@@ -523,7 +510,7 @@ fn a_hold_does_not_survive_the_daemon(fixture: &Fixture) -> Result<()> {
     ensure!(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/stays __x64_sys_getppid");
     ensure!(guest.probes()?.len() == 1);
     // An orderly stop leaves no such probe either, though the others go on recording.
-    let mut tracer = start_trace(&guest, &format!("'{NUMBERS}'"))?;
+    let mut tracer = guest.start_observing(&format!("trace '{NUMBERS}'"))?;
     ensure!(guest.stop()?.success());
     ensure!(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/stays __x64_sys_getppid");
     tracer.end()?;

@@ -76,16 +76,6 @@ fn calls(guest: &DaemonGuest, runs: Runs) -> Result<()> {
     Ok(())
 }
 
-/// A place after the ftrace call site of the function, which each call passes.
-fn inside(guest: &DaemonGuest) -> Result<String> {
-    let checked = guest.wait_for(guest.client.check_probe(format!("p {CALLED}+5").as_str()))??;
-    if checked.verdict() == Verdict::Accepted {
-        return Ok(format!("{CALLED}+5"));
-    }
-    let near = checked.nearest_after.with_context(|| format!("{checked:?}"))?;
-    Ok(format!("{CALLED}+{near}"))
-}
-
 /// A task that cannot be switched, and keeps the livepatch from being through.
 fn begin_to_sleep(guest: &DaemonGuest) -> Result<()> {
     guest.shell("mkfifo /tmp/pipe")?;
@@ -142,7 +132,8 @@ fn a_livepatch_is_warned_of_while_it_is_there(fixture: &Fixture) -> Result<()> {
         (SLEPT_IN, Function::returning("kpd_open", -5)),
     ];
     guest.machine.put(FILE, 0o644, &Build::of(&guest)?.livepatch(PATCH, &replacements)?)?;
-    let inner = inside(&guest)?;
+    // After the ftrace call site of the function, which each call passes.
+    let inner = guest.place_from(CALLED, 5)?;
     guest.add(&format!("p:entry {CALLED}"))?;
     guest.add(&format!("r:back {CALLED} ret=$retval:s64"))?;
     guest.add(&format!("p:inner {inner}"))?;

@@ -17,7 +17,7 @@ use kprobed_vm::progress;
 use kprobed_vm::protocol::{Size, Status};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, OwnMachine};
+use crate::daemon::{DaemonGuest, OwnMachine, wait};
 use crate::fixture::{Fixture, Kernels};
 use crate::report::Running;
 
@@ -226,11 +226,8 @@ fn background_processes_obey(fixture: &Fixture) -> Result<()> {
     let command = Command::shell("trap 'echo bye; exit 3' TERM; echo hello; while :; do sleep 0.1; done");
     machine.spawn("patient", &command)?;
     ensure!(matches!(machine.spawn("patient", &command), Err(MachineError::Refused { .. })));
-    let deadline = Instant::now() + Duration::from_secs(20);
-    while machine.get("/run/log/patient.log")? != b"hello\n" {
-        ensure!(Instant::now() < deadline, "no output in the log");
-        thread::sleep(Duration::from_millis(20));
-    }
+    let says_hello = || Ok((machine.get("/run/log/patient.log")? == b"hello\n").then_some(()));
+    wait(Duration::from_secs(20), || "no output in the log".to_owned(), says_hello)?;
     ensure!(machine.wait("patient", Duration::from_millis(100))? == Status::TimedOut);
     machine.signal("patient", Signal::SIGTERM)?;
     ensure!(machine.wait("patient", Duration::from_secs(20))? == Status::Exited(3));
@@ -358,12 +355,8 @@ fn qemu_dies_with_its_owner(fixture: &Fixture) -> Result<()> {
     owner.kill()?;
     owner.wait()?;
     ensure!(name?.starts_with("qemu"), "QEMU did not run");
-    let deadline = Instant::now() + Duration::from_secs(10);
-    while qemu.exists() {
-        ensure!(Instant::now() < deadline, "QEMU {pid} outlives the program that started it");
-        thread::sleep(Duration::from_millis(20));
-    }
-    Ok(())
+    let missing = || format!("QEMU {pid} outlives the program that started it");
+    wait(Duration::from_secs(10), missing, || Ok((!qemu.exists()).then_some(())))
 }
 
 /// When this is the program that [`qemu_dies_with_its_owner`] starts: boots from a thread that then

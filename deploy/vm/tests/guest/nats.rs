@@ -20,7 +20,7 @@ use tempfile::TempDir;
 use crate::Test;
 use crate::certificates::Authority;
 use crate::daemon;
-use crate::exporters::{exporter, is_drained};
+use crate::exporters::{self, exporter, is_drained};
 use crate::fixture::{Fixture, programs};
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -125,21 +125,9 @@ fn config(port: u16) -> String {
 
 /// Events by their numbers, without what only a merge of hosts adds.
 fn by_number(text: &str) -> Result<BTreeMap<i64, Value>> {
-    let mut events = BTreeMap::new();
-    for line in text.lines() {
-        let mut line: Value = serde_json::from_str(line)?;
-        if line["type"] != "event" {
-            continue;
-        }
-        let object = line.as_object_mut().context("no object")?;
-        for name in ["host", "corrected_time"] {
-            object.remove(name);
-        }
-        ensure!(object.remove("late").is_none_or(|late| late == false), "{line}");
-        let number = line["fields"]["n"].as_i64().context("no number")?;
-        ensure!(events.insert(number, line).is_none(), "{number} is there twice");
-    }
-    Ok(events)
+    let is_in_order = |event: &Value| event.get("late").is_none_or(|late| *late == false);
+    ensure!(daemon::events(text)?.iter().all(is_in_order), "{text}");
+    exporters::by_number(text, &["host", "corrected_time", "late"])
 }
 
 fn what_is_published_is_what_was_recorded(fixture: &Fixture) -> Result<()> {

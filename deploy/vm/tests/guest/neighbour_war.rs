@@ -4,8 +4,7 @@
 //! changed, and the ledger closes.
 
 use std::collections::BTreeSet;
-use std::thread;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{GetLedgerResponse, Probe, ProbeState};
@@ -14,7 +13,7 @@ use kprobed_vm::progress;
 use kprobed_vm::protocol::Status;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS, config_looking_every};
+use crate::daemon::{DaemonGuest, TRACEFS, config_looking_every, wait};
 use crate::differential::Random;
 use crate::effort;
 use crate::fixture::Fixture;
@@ -276,15 +275,12 @@ fn settle(guest: &DaemonGuest, filters: &[String]) -> Result<()> {
     for (name, _, _, enabled) in DECLARED {
         drop(guest.wait_for(guest.client.set_enabled(name, enabled))?);
     }
-    let begun = Instant::now();
-    loop {
+    let missing = || format!("{:#?}\n{}", guest.probes(), guest.log());
+    wait(PATIENCE, missing, || {
         let probes = guest.probes()?;
-        if probes.len() == DECLARED.len() && probes.iter().all(|probe| probe.state() == declared(probe)) {
-            break;
-        }
-        ensure!(begun.elapsed() < PATIENCE, "{probes:#?}\n{}", guest.log());
-        thread::sleep(Duration::from_millis(100));
-    }
+        let are_all = probes.len() == DECLARED.len();
+        Ok((are_all && probes.iter().all(|probe| probe.state() == declared(probe))).then_some(()))
+    })?;
     for ((name, _, _, enabled), filter) in DECLARED.into_iter().zip(filters) {
         let event = format!("events/kprobes/{name}");
         ensure!(guest.in_instance(&format!("{event}/filter"))?.trim() == filter, "{name}");

@@ -2,14 +2,12 @@
 //! probes are reported, and repaired on request.
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::{
-    BufferLedger, CheckStatus, CreateProbeRequest, DeleteProbeRequest, HostCheck, ProbeLedger, ProbeState,
-};
+use kprobed_client::api::{BufferLedger, CheckStatus, CreateProbeRequest, ProbeLedger, ProbeState};
 use kprobed_client::event::LossCause;
 use kprobed_vm::daemon;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS, config_looking_every, refused};
+use crate::daemon::{DaemonGuest, TRACEFS, config_looking_every, creation, deletion, refused};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -36,12 +34,6 @@ fn expect(guest: &DaemonGuest, name: &str, state: ProbeState, reason: &str) -> R
     Ok(())
 }
 
-/// One of the doctor's findings.
-fn check(guest: &DaemonGuest, id: &str) -> Result<HostCheck> {
-    let host = guest.wait_for(guest.client.host())??;
-    host.checks.into_iter().find(|check| check.id == id).with_context(|| format!("no check `{id}`"))
-}
-
 /// Another program removes the daemon's event, which the kernel allows only while it is off
 /// everywhere.
 fn remove_behind_our_back(guest: &DaemonGuest, name: &str) -> Result<()> {
@@ -53,8 +45,8 @@ fn remove_behind_our_back(guest: &DaemonGuest, name: &str) -> Result<()> {
 }
 
 fn delete(guest: &DaemonGuest, name: &str) -> Result<String> {
-    let request = DeleteProbeRequest { name: name.to_owned(), ..Default::default() };
-    let outcome = guest.wait_for(guest.client.delete_probes(vec![request]))??.pop().context("no answer")?;
+    let outcomes = guest.wait_for(guest.client.delete_probes(vec![deletion(name)]))??;
+    let outcome = outcomes.into_iter().next().context("no answer")?;
     Ok(outcome?.note)
 }
 
@@ -139,7 +131,7 @@ fn repair(guest: &DaemonGuest, name: &str) -> Result<()> {
         guest.log()
     );
     ensure!(records(guest, name)?, "{}", guest.log());
-    ensure!(check(guest, "probes")?.status() == CheckStatus::Ok && guest.ledger()?.problems.is_empty());
+    ensure!(guest.host_check("probes")?.status() == CheckStatus::Ok && guest.ledger()?.problems.is_empty());
     Ok(())
 }
 
@@ -152,7 +144,7 @@ fn armed_is_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
     let drifted = |script: &str, reason: &str| -> Result<()> {
         guest.shell(script)?;
         expect(&guest, "calls", ProbeState::Drifted, reason)?;
-        let found = check(&guest, "probes")?;
+        let found = guest.host_check("probes")?;
         ensure!(found.status() == CheckStatus::Failed && found.finding.contains(reason), "{found:?}");
         let problems = guest.ledger()?.problems;
         ensure!(problems.len() == 1 && problems[0].message.contains(reason), "{problems:?}");
@@ -162,7 +154,7 @@ fn armed_is_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
     ensure!(!records(&guest, "calls")?);
     repair(&guest, "calls")?;
     drifted(&format!("echo 0 > {instance}/tracing_on"), "tracing_on")?;
-    ensure!(check(&guest, "recording")?.status() == CheckStatus::Failed && !records(&guest, "calls")?);
+    ensure!(guest.host_check("recording")?.status() == CheckStatus::Failed && !records(&guest, "calls")?);
     repair(&guest, "calls")?;
     for (file, value, id) in [
         ("set_event_pid", "2", "recorded_tasks"),
@@ -171,9 +163,9 @@ fn armed_is_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
         ("options/pause-on-trace", "1", "instance_options"),
     ] {
         drifted(&format!("echo {value} > {instance}/{file}"), file)?;
-        ensure!(check(&guest, id)?.status() == CheckStatus::Failed, "{:?}", check(&guest, id)?);
+        ensure!(guest.host_check(id)?.status() == CheckStatus::Failed, "{:?}", guest.host_check(id)?);
         repair(&guest, "calls")?;
-        ensure!(check(&guest, id)?.status() == CheckStatus::Ok, "{:?}", check(&guest, id)?);
+        ensure!(guest.host_check(id)?.status() == CheckStatus::Ok, "{:?}", guest.host_check(id)?);
     }
     drifted(&format!("echo 2 > {instance}/set_event_pid"), "set_event_pid")?;
     ensure!(!records(&guest, "calls")?);
@@ -206,13 +198,7 @@ fn armed_is_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
 
     // So it is with an event of the host.
     let name = "syscalls/sys_enter_getpgid";
-    let request = CreateProbeRequest {
-        definition: name.to_owned(),
-        filter: "common_pid > 3".to_owned(),
-        enabled: true,
-        ..Default::default()
-    };
-    guest.wait_for(guest.client.create_probe(request))??;
+    guest.record_filtered(name, "common_pid > 3")?;
     for (file, value, reason) in [
         ("enable", "0", "is switched off"),
         ("filter", "0", "removed its filter"),
@@ -408,18 +394,15 @@ fn others_outlive_a_stop_and_a_start(fixture: &Fixture) -> Result<()> {
 
     // Kprobes are off on the whole host now: nothing is armed, and nothing pretends to be.
     expect(&guest, "calls", ProbeState::Drifted, "kprobes are switched off")?;
-    ensure!(!records(&guest, "calls")? && check(&guest, "kprobes_enabled")?.status() == CheckStatus::Failed);
-    let create = |definition: &str, enabled| CreateProbeRequest {
-        definition: definition.to_owned(),
-        enabled,
-        ..Default::default()
-    };
-    let made = guest.wait_for(guest.client.create_probe(create("p:new __x64_sys_getppid", true)))?;
-    ensure!(refused(made)?.reason == "KPROBES_DISABLED");
+    ensure!(
+        !records(&guest, "calls")? && guest.host_check("kprobes_enabled")?.status() == CheckStatus::Failed
+    );
+    ensure!(guest.refusal("p:new __x64_sys_getppid")?.reason == "KPROBES_DISABLED");
     for name in ["calls", "other"] {
         ensure!(refused(guest.wait_for(guest.client.set_enabled(name, true))?)?.reason == "KPROBES_DISABLED");
     }
-    guest.wait_for(guest.client.create_probe(create("p:new __x64_sys_getsid", false)))??;
+    let off = CreateProbeRequest { enabled: false, ..creation("p:new __x64_sys_getsid", "") };
+    guest.wait_for(guest.client.create_probe(off))??;
     // Another program toggles the daemon's probe while kprobes are off: the kernel (6.1) then
     // leaves it unarmed.
     let event = format!("{}/events/kprobes/calls/enable", guest.instance()?);
@@ -451,9 +434,9 @@ fn others_outlive_a_stop_and_a_start(fixture: &Fixture) -> Result<()> {
         ("trace_clock", "trace_clock", "global", "boot"),
         ("buffer_size", "buffer_size_kb", half.as_str(), whole.as_str()),
     ] {
-        ensure!(check(&guest, id)?.status() == CheckStatus::Ok, "{:?}", check(&guest, id)?);
+        ensure!(guest.host_check(id)?.status() == CheckStatus::Ok, "{:?}", guest.host_check(id)?);
         guest.shell(&format!("echo {other} > {instance}/{file}"))?;
-        let found = check(&guest, id)?;
+        let found = guest.host_check(id)?;
         ensure!(found.status() != CheckStatus::Ok && !found.fix.is_empty(), "{found:?}");
         guest.shell(&format!("echo {own} > {instance}/{file}"))?;
     }

@@ -6,7 +6,6 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::ExporterState;
@@ -18,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::Test;
 use crate::certificates::Authority;
-use crate::daemon;
+use crate::daemon::{self, wait};
 use crate::exporters::{exporter, is_drained};
 use crate::fixture::Fixture;
 use crate::languages::tools;
@@ -73,12 +72,9 @@ impl Receiver {
             .stderr(log)
             .spawn()?;
         self.child = Some(child);
-        let begun = Instant::now();
-        while !self.file("ready").exists() {
-            let log = || fs::read_to_string(self.file("log")).unwrap_or_default();
-            ensure!(begun.elapsed() < PATIENCE, "the receiver does not start: {}", log());
-            std::thread::sleep(Duration::from_millis(50));
-        }
+        let log = || fs::read_to_string(self.file("log")).unwrap_or_default();
+        let is_ready = || Ok(self.file("ready").exists().then_some(()));
+        wait(PATIENCE, || format!("the receiver does not start: {}", log()), is_ready)?;
         Ok(fs::read_to_string(self.file("port"))?.trim().parse()?)
     }
 
@@ -148,11 +144,7 @@ fn received(receiver: &Receiver) -> Result<Events> {
 /// What `kprobectl observe` prints, compared with what was received.
 fn compare(printed: &str, received: &Events) -> Result<()> {
     let mut seen = 0;
-    for line in printed.lines() {
-        let line: Value = serde_json::from_str(line)?;
-        if line["type"] != "event" {
-            continue;
-        }
+    for line in daemon::events(printed)? {
         seen += 1;
         let number = line["fields"]["n"].as_i64().context("no number")?;
         let (_, time, cpu, tid, comm) =
@@ -241,23 +233,12 @@ fn a_receiver_gets_what_clients_see(fixture: &Fixture) -> Result<()> {
     compare(&guest.ctl("observe kprobes/numbers --oldest --until-now -q -o json")?, &events)?;
 
     // Spans follow with the watermark, and figures once a second.
-    let begun = Instant::now();
     let calls = usize::try_from(2 * CALLS)?;
-    while let Err(error) = check_spans(&receiver, calls) {
-        ensure!(begun.elapsed() < PATIENCE, "{error:#}\n{}", guest.log());
-        std::thread::sleep(Duration::from_millis(100));
-    }
-    let expected = guest
-        .ledger()?
-        .probes
-        .iter()
-        .find(|probe| probe.probe == "kprobes/numbers")
-        .and_then(|probe| probe.hits)
-        .context("no hits")?;
-    while hits(&receiver)?.map(i64::unsigned_abs) != Some(expected) {
-        ensure!(begun.elapsed() < PATIENCE, "{:?} hits, not {expected}", hits(&receiver)?);
-        std::thread::sleep(Duration::from_millis(100));
-    }
+    let missing = || format!("{:?}\n{}", check_spans(&receiver, calls), guest.log());
+    wait(PATIENCE, missing, || Ok(check_spans(&receiver, calls).ok()))?;
+    let expected = guest.ledger_of("kprobes/numbers")?.hits.context("no hits")?;
+    let is_expected = || Ok(hits(&receiver)?.filter(|hits| hits.unsigned_abs() == expected));
+    wait(PATIENCE, || format!("{:?} hits, not {expected}", hits(&receiver)), is_expected)?;
     progress::note(format_args!("{} events, {calls} spans, {expected} hits", events.len()));
     Ok(())
 }

@@ -1,5 +1,4 @@
-//! Shipped files: the capabilities of the systemd unit suffice, and the example configuration is
-//! accepted.
+//! Shipped files: the capabilities of the systemd unit suffice.
 
 use std::fs;
 use std::time::Duration;
@@ -13,9 +12,6 @@ use crate::Test;
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
-    Daemon {
-        the_example_configuration_is_taken,
-    }
     Seldom {
         the_units_capabilities_are_enough,
     }
@@ -74,16 +70,5 @@ fn the_units_capabilities_are_enough(fixture: &Fixture) -> Result<()> {
     guest.machine.signal("confined", Signal::SIGTERM)?;
     let ended = guest.machine.wait("confined", Duration::from_mins(1))?;
     ensure!(ended.success(), "{ended:?}");
-    Ok(())
-}
-
-fn the_example_configuration_is_taken(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon()?;
-    let example = shipped("kprobed.example.toml")?;
-    guest.machine.put("/tmp/example.toml", 0o644, example.as_bytes())?;
-    guest.shell("kprobed --config /tmp/example.toml --check-config")?;
-    guest.machine.put("/tmp/wrong.toml", 0o644, b"[listen]\nport = 1\n")?;
-    let wrong = guest.machine.exec(&Command::shell("kprobed --config /tmp/wrong.toml --check-config"))?;
-    ensure!(!wrong.status.success() && wrong.stderr_text().contains("port"), "{wrong:?}");
     Ok(())
 }

@@ -8,13 +8,12 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::{
-    CreateProbeRequest, DeleteProbeRequest, PlannedStep, ProbeState, ReconcileOutcome, ReconciledProbe,
-    UpdateProbeRequest,
+    CreateProbeRequest, PlannedStep, ProbeState, ReconcileOutcome, ReconciledProbe, UpdateProbeRequest,
 };
 
 use crate::Test;
 use crate::crash_follower::Follower;
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::{DaemonGuest, TRACEFS, creation, deletion};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -75,12 +74,8 @@ fn require_same(plan: &[PlannedStep], seen: &[String]) -> Result<()> {
 }
 
 fn create(name: &str, filter: &str, enabled: bool) -> Change {
-    Change::Create(CreateProbeRequest {
-        definition: format!("p:plans/{name} __x64_sys_getpgid number=+0x70(%di):u64"),
-        filter: filter.to_owned(),
-        enabled,
-        ..Default::default()
-    })
+    let definition = format!("p:plans/{name} __x64_sys_getpgid number=+0x70(%di):u64");
+    Change::Create(CreateProbeRequest { enabled, ..creation(&definition, filter) })
 }
 
 fn update(name: &str) -> UpdateProbeRequest {
@@ -88,7 +83,7 @@ fn update(name: &str) -> UpdateProbeRequest {
 }
 
 fn delete(name: &str) -> Change {
-    Change::Delete(DeleteProbeRequest { name: format!("plans/{name}"), ..Default::default() })
+    Change::Delete(deletion(&format!("plans/{name}")))
 }
 
 fn what_is_planned_is_done(fixture: &Fixture) -> Result<()> {
@@ -167,14 +162,7 @@ fn repairs(guest: &DaemonGuest) -> Result<()> {
 
 fn host_events(guest: &DaemonGuest) -> Result<()> {
     let (event, filter) = ("raw_syscalls/sys_enter", "id == 110");
-    let record = |filter: &str| {
-        Change::Create(CreateProbeRequest {
-            definition: event.to_owned(),
-            filter: filter.to_owned(),
-            enabled: true,
-            ..Default::default()
-        })
-    };
+    let record = |filter: &str| Change::Create(creation(event, filter));
     let planned = guest.wait_for(guest.client.plan_probes(vec![record(filter)]))??;
     planned.outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
     let plan = planned.plan;
@@ -196,7 +184,7 @@ fn host_events(guest: &DaemonGuest) -> Result<()> {
     };
     let recorded = seen(guest, || apply(record(filter)))?;
     require_same(&plan, &recorded)?;
-    let delete = Change::Delete(DeleteProbeRequest { name: event.to_owned(), ..Default::default() });
+    let delete = Change::Delete(deletion(event));
     let plan = guest.wait_for(guest.client.plan_probes(vec![delete.clone()]))??.plan;
     ensure!(plan.len() == 2, "{plan:?}");
     let left = seen(guest, || apply(delete))?;

@@ -4,7 +4,7 @@
 use std::collections::BTreeSet;
 use std::time::SystemTime;
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Result, ensure};
 use kprobed_client::api::{CheckStatus, HitSeries, ListHitsRequest};
 use kprobed_vm::daemon;
 
@@ -121,9 +121,7 @@ fn a_damaged_database_is_set_aside(fixture: &Fixture) -> Result<()> {
     ensure!(guest.log().contains("the database is damaged: it was set aside"), "{}", guest.log());
     ensure!(guest.probes()?.is_empty() && guest.tracefs("kprobe_events")?.contains("kprobes/calls"));
     let check = |guest: &DaemonGuest| -> Result<(CheckStatus, String)> {
-        let checks = guest.wait_for(guest.client.host())??.checks;
-        let check =
-            checks.into_iter().find(|check| check.id == "database_damage").context("no such check")?;
+        let check = guest.host_check("database_damage")?;
         Ok((check.status(), check.finding))
     };
     let (status, finding) = check(&guest)?;

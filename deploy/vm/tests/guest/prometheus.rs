@@ -6,9 +6,8 @@ use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::time::{Duration, Instant};
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::cache::Cache;
 use kprobed_vm::machine::PATIENCE;
 use kprobed_vm::progress;
@@ -17,7 +16,7 @@ use serde_json::Value;
 
 use crate::Test;
 use crate::container::{deploy, run};
-use crate::daemon::config;
+use crate::daemon::{config, wait};
 use crate::fixture::{Fixture, METRICS_PORT};
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -88,14 +87,8 @@ impl Server {
     }
 
     fn until(&self, done: impl Fn() -> Result<bool>) -> Result<()> {
-        let begun = Instant::now();
-        while !done()? {
-            if begun.elapsed() > PATIENCE {
-                bail!("Prometheus:\n{}", fs::read_to_string(&self.log).unwrap_or_default());
-            }
-            std::thread::sleep(Duration::from_millis(100));
-        }
-        Ok(())
+        let log = || format!("Prometheus:\n{}", fs::read_to_string(&self.log).unwrap_or_default());
+        wait(PATIENCE, log, || Ok(done()?.then_some(())))
     }
 
     /// What an expression is now.

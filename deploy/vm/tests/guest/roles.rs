@@ -343,8 +343,7 @@ fn a_stream_has_what_its_subscriber_may_observe(fixture: &Fixture) -> Result<()>
     }
     guest.shell("kprobectl label kprobes/calls secret=yes")?;
     let delivered = |guest: &DaemonGuest| -> Result<u64> {
-        let ledger = guest.ledger()?;
-        let ours = ledger.subscribers.iter().find(|one| one.subscriber_id == id).context("no subscriber")?;
+        let ours = guest.subscriber(id)?;
         Ok(ours.delivered + ours.queued)
     };
     let before = delivered(&guest)?;

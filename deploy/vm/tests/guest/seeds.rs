@@ -4,10 +4,10 @@
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::{DeleteProbeRequest, HitSeries, ProbeState};
+use kprobed_client::api::{HitSeries, ProbeState};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, filter_in_kernel, refused};
+use crate::daemon::{DaemonGuest, deletion, filter_in_kernel, refused};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -235,8 +235,7 @@ fn lines_that_delete_delete(fixture: &Fixture) -> Result<()> {
     ensure!(names()? == ["mine/one", "mine/two"], "{:?}", names()?);
     delete("-:mine/")?;
     ensure!(names()?.is_empty());
-    let again = DeleteProbeRequest { name: "doforkprobe".to_owned(), ..Default::default() };
-    let error = refused(guest.wait_for(guest.client.delete_probe(again))?)?;
+    let error = refused(guest.wait_for(guest.client.delete_probe(deletion("doforkprobe")))?)?;
     ensure!(error.reason == "NO_SUCH_PROBE", "{error:?}");
     ensure!(guest.tracefs("kprobe_events")?.is_empty());
     Ok(())

@@ -5,7 +5,7 @@ use kprobed_client::api::{CreateProbeRequest, ProbeKind, Verdict};
 use serde_json::Value;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, Running, TRACEFS, config, refused};
+use crate::daemon::{DaemonGuest, TRACEFS, config, events_among_others, refused};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -26,12 +26,6 @@ const NUMBERS: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32";
 
 /// The first number: no process has such an id.
 const FIRST: i64 = 2_000_000;
-
-/// The events that a command printed as JSON.
-fn events(output: &str) -> Vec<Value> {
-    let objects = output.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-    objects.filter(|object| object["type"] == "event").collect()
-}
 
 /// The functions of an event's stack, the innermost first. None if it is lost.
 fn functions(event: &Value) -> Option<Vec<&str>> {
@@ -98,7 +92,7 @@ fn an_event_has_its_callers(fixture: &Fixture) -> Result<()> {
     ] {
         let (printed, said) =
             trace(&guest, &format!("{probe} --stack -o json --comm {comm} -n 1 -- {command}"))?;
-        let events = events(&printed);
+        let events = events_among_others(&printed);
         let [event] = events.as_slice() else { anyhow::bail!("{printed}\n{said}") };
         let functions = functions(event).with_context(|| printed.clone())?;
         ensure!(functions.first() == Some(&first) || functions.contains(&"bprm_execve"), "{printed}");
@@ -111,7 +105,9 @@ fn an_event_has_its_callers(fixture: &Fixture) -> Result<()> {
         "vfs_read --stack -o json --filter 'stack ~ \"*ksys_read*\"' -n 2 -- cat /proc/version /proc/uptime",
     )?;
     ensure!(
-        events(&printed).iter().all(|event| functions(event).is_some_and(|all| all.contains(&"ksys_read")))
+        events_among_others(&printed)
+            .iter()
+            .all(|event| functions(event).is_some_and(|all| all.contains(&"ksys_read")))
     );
     ensure_clean(&guest)
 }
@@ -124,7 +120,8 @@ fn every_stack_is_that_of_its_event(fixture: &Fixture) -> Result<()> {
     }
     guest.add("p:beside __x64_sys_getsid")?;
     guest.add("p:goes vfs_open")?;
-    let mut tracer = start(&guest, &format!("-o json '{NUMBERS}' hrtimer_interrupt --stack"))?;
+    let mut tracer =
+        guest.start_observing(&format!("trace -o json '{NUMBERS}' hrtimer_interrupt --stack"))?;
     let instance = guest.instance()?;
     guest.call(FIRST, 500)?;
     guest.delete("goes")?;
@@ -132,7 +129,7 @@ fn every_stack_is_that_of_its_event(fixture: &Fixture) -> Result<()> {
     guest.call(FIRST + 500, 500)?;
     tracer.interrupt()?;
     let said = tracer.end()?;
-    let events = events(&said.stdout);
+    let events = events_among_others(&said.stdout);
     let (mut numbers, mut lost) = (Vec::new(), 0);
     for event in &events {
         let (probe, functions) = (event["probe"].as_str().unwrap_or_default(), functions(event));
@@ -155,14 +152,6 @@ fn every_stack_is_that_of_its_event(fixture: &Fixture) -> Result<()> {
     ensure!(beside.read == 1000 && beside.not_read == 0, "{beside:?}");
     guest.delete("beside")?;
     ensure_clean(&guest)
-}
-
-/// Starts `kprobectl trace` with these arguments, and waits until it says that it observes.
-fn start(guest: &DaemonGuest, arguments: &str) -> Result<Running> {
-    let mut tracer = guest.start_ctl(&format!("trace {arguments}"))?;
-    guest.until("it observes", || Ok(tracer.printed()?.contains("observing ")))?;
-    ensure!(tracer.ended()?.is_none(), "it has ended: {}", tracer.printed()?);
-    Ok(tracer)
 }
 
 fn a_stack_that_cannot_be_followed_is_refused(fixture: &Fixture) -> Result<()> {
@@ -192,7 +181,7 @@ fn stacks_end_with_a_daemon_that_is_killed(fixture: &Fixture) -> Result<()> {
     if !records_stacks(fixture, &guest)? {
         return Ok(());
     }
-    let _tracer = start(&guest, &format!("'{NUMBERS}' --stack"))?;
+    let _tracer = guest.start_observing(&format!("trace '{NUMBERS}' --stack"))?;
     guest.call(FIRST, 10)?;
     ensure!(guest.in_instance("events/kprobes/numbers/trigger")?.starts_with("stacktrace:"));
     guest.kill()?;

@@ -1,11 +1,10 @@
 //! Acknowledged changes survive the daemon's death and the machine's; a clean stop leaves nothing
 //! behind.
 
-use std::collections::HashMap;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, ListProbesRequest, ProbeState};
+use kprobed_client::api::ProbeState;
 use kprobed_vm::daemon;
 use kprobed_vm::machine::{Command, Signal};
 
@@ -16,7 +15,6 @@ use crate::fixture::Fixture;
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
         probes_survive_the_death_of_the_daemon,
-        requests_are_safe_to_repeat,
         a_probe_that_can_not_come_back_says_why,
     }
     Seldom {
@@ -24,7 +22,6 @@ pub(crate) const TESTS: &[Test] = tests! {
         a_clean_stop_leaves_tracefs_as_it_was,
         an_instance_has_one_daemon,
         a_kept_probe_goes_on_recording,
-        labels_survive_the_death_of_the_daemon,
     }
 };
 
@@ -157,45 +154,6 @@ fn a_kept_probe_goes_on_recording(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
-fn requests_are_safe_to_repeat(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon()?;
-    let create = CreateProbeRequest {
-        definition: "p:once vfs_read".to_owned(),
-        request_id: "create-once".to_owned(),
-        ..Default::default()
-    };
-    let first = guest.wait_for(guest.client.create_probe(create.clone()))??;
-    let second = guest.wait_for(guest.client.create_probe(create.clone()))??;
-    ensure!(first.uid == second.uid && guest.probes()?.len() == 1);
-    let other = CreateProbeRequest { definition: "p:other vfs_read".to_owned(), ..create };
-    let refused = guest.wait_for(guest.client.create_probe(other))?;
-    ensure!(
-        refused.as_ref().is_err_and(|error| error.rpc().is_some_and(|rpc| rpc.reason == "REQUEST_ID_REUSED")),
-        "{refused:?}"
-    );
-    let delete = |etag: &str| DeleteProbeRequest {
-        name: "kprobes/once".to_owned(),
-        etag: etag.to_owned(),
-        request_id: "delete-once".to_owned(),
-        ..Default::default()
-    };
-    let stale = guest.wait_for(guest.client.delete_probe(delete("0-0")))?;
-    ensure!(
-        stale.as_ref().is_err_and(|error| error.rpc().is_some_and(|rpc| rpc.reason == "ETAG_MISMATCH")),
-        "{stale:?}"
-    );
-    guest.wait_for(guest.client.delete_probe(delete(&first.etag)))??;
-    guest.wait_for(guest.client.delete_probe(delete(&first.etag)))??;
-    let dry = CreateProbeRequest {
-        definition: "p:dry vfs_read".to_owned(),
-        validate_only: true,
-        ..Default::default()
-    };
-    ensure!(guest.wait_for(guest.client.create_probe(dry))??.name == "kprobes/dry");
-    ensure!(guest.probes()?.is_empty() && guest.tracefs("kprobe_events")?.is_empty());
-    Ok(())
-}
-
 fn a_probe_that_can_not_come_back_says_why(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.daemon()?;
     guest.add("p:mine vfs_read")?;
@@ -211,49 +169,6 @@ fn a_probe_that_can_not_come_back_says_why(fixture: &Fixture) -> Result<()> {
     // It can still be deleted, and that touches nothing of the other one.
     guest.delete("mine")?;
     ensure!(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/mine vfs_write");
-    Ok(())
-}
-
-fn labels_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
-    let labels = |pairs: &[(&str, &str)]| -> HashMap<String, String> {
-        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
-    };
-    let selected = |guest: &DaemonGuest, selector: &str| -> Result<Vec<String>> {
-        let request = ListProbesRequest { label_selector: selector.to_owned(), ..Default::default() };
-        let probes = guest.wait_for(guest.client.select_probes(request))??;
-        Ok(probes.into_iter().map(|probe| probe.name).collect())
-    };
-    let mut guest = fixture.daemon()?;
-    let create = CreateProbeRequest {
-        definition: "p:one vfs_read".to_owned(),
-        enabled: true,
-        labels: labels(&[("team", "storage"), ("tier", "2")]),
-        ..Default::default()
-    };
-    guest.wait_for(guest.client.create_probe(create))??;
-    guest.add("p:other vfs_write")?;
-    let set = labels(&[("team", "net"), ("reviewed", "")]);
-    let changed = guest.wait_for(guest.client.change_labels("one", set, vec!["tier".to_owned()]))??;
-    let expected = labels(&[("team", "net"), ("reviewed", "")]);
-    ensure!(changed.labels == expected && changed.state() == ProbeState::Armed, "{changed:?}");
-    guest.kill()?;
-    guest.restart(daemon::DEFAULT_CONFIG)?;
-    let probe = guest.probe("one")?;
-    ensure!(probe.labels == expected && probe.etag == changed.etag, "{probe:?}");
-    ensure!(selected(&guest, "team in (net,storage),!tier")? == ["kprobes/one"]);
-    ensure!(selected(&guest, "team!=net")? == ["kprobes/other"]);
-    let refused = guest.wait_for(guest.client.change_labels("one", labels(&[("a b", "")]), Vec::new()))?;
-    ensure!(
-        refused.as_ref().is_err_and(|error| error.rpc().is_some_and(|rpc| rpc.reason == "BAD_LABEL")),
-        "{refused:?}"
-    );
-    // Labels are nothing of the kernel's: a probe that it does not have can be labelled too.
-    ensure!(guest.stop()?.success());
-    guest.shell("echo 'p:kprobes/one vfs_write' >> /sys/kernel/tracing/kprobe_events")?;
-    guest.restart(daemon::DEFAULT_CONFIG)?;
-    guest.wait_for(guest.client.change_labels("one", labels(&[("state", "lost")]), Vec::new()))??;
-    let probe = guest.probe("one")?;
-    ensure!(probe.state() == ProbeState::Failed && probe.labels.len() == 3, "{probe:?}");
     Ok(())
 }
 

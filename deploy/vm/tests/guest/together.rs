@@ -4,10 +4,10 @@
 use anyhow::{Result, ensure};
 use kprobed_client::Error;
 use kprobed_client::api::probe_change::Change;
-use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, Probe, ProbeState, UpdateProbeRequest};
+use kprobed_client::api::{CreateProbeRequest, Probe, ProbeState, UpdateProbeRequest};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS, filter_in_kernel};
+use crate::daemon::{self, DaemonGuest, TRACEFS, creation, deletion, filter_in_kernel};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -30,20 +30,15 @@ fn define(name: &str, definition: &str) -> UpdateProbeRequest {
 }
 
 fn create(definition: &str, filter: &str) -> Change {
-    Change::Create(CreateProbeRequest {
-        definition: definition.to_owned(),
-        filter: filter.to_owned(),
-        enabled: true,
-        ..Default::default()
-    })
+    Change::Create(creation(definition, filter))
 }
 
 fn switch(name: &str, enabled: bool) -> Change {
-    Change::Update(UpdateProbeRequest { name: name.to_owned(), enabled: Some(enabled), ..Default::default() })
+    Change::Update(daemon::switch(name, enabled))
 }
 
 fn delete(name: &str) -> Change {
-    Change::Delete(DeleteProbeRequest { name: name.to_owned(), ..Default::default() })
+    Change::Delete(deletion(name))
 }
 
 /// The reason of a refusal; empty for what is done.

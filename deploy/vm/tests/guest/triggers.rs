@@ -93,8 +93,7 @@ fn writes_of_others_are_noticed(fixture: &Fixture) -> Result<()> {
     // Another size makes no probe wrong: the doctor says it.
     let kib: u64 = guest.in_instance("buffer_size_kb")?.trim().parse()?;
     guest.shell(&format!("echo {} > {instance}/buffer_size_kb", kib / 2))?;
-    let checks = guest.wait_for(guest.client.host())??.checks;
-    let found = checks.into_iter().find(|check| check.id == "buffer_size").context("no check")?;
+    let found = guest.host_check("buffer_size")?;
     ensure!(found.status() == CheckStatus::Warning && !found.fix.is_empty(), "{found:?}");
     guest.shell(&format!("echo {kib} > {instance}/buffer_size_kb"))?;
     records(&guest)

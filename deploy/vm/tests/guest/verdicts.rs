@@ -8,7 +8,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
-use kprobed_client::api::{UpdateProbeRequest, Verdict};
+use kprobed_client::api::Verdict;
 use kprobed_vm::progress;
 
 use crate::Test;
@@ -120,8 +120,7 @@ fn offsets_around_armed_probes(fixture: &Fixture) -> Result<()> {
         // Some wait to become jumps now, and some are so close to others that they never will.
         compared += compare_errnos(&guest, offsets(function))?.0;
         for name in ours.iter().step_by(2) {
-            let off = UpdateProbeRequest { name: name.clone(), enabled: Some(false), ..Default::default() };
-            guest.wait_for(guest.client.update_probe(off))??;
+            guest.wait_for(guest.client.set_enabled(name, false))??;
         }
         compared += compare_errnos(&guest, offsets(function))?.0;
         let alone = format!("p:alone {function}+{}", places[places.len() - 2]);

@@ -120,6 +120,11 @@ impl<T> Calls<T> {
         self.gaps.arrived(batch);
     }
 
+    /// The same, from the time of the last event of a CPU that has arrived, where the batches themselves are not known.
+    pub fn arrived_at(&mut self, cpu: u32, timestamp_ns: u64) {
+        self.gaps.arrived_at(cpu, timestamp_ns);
+    }
+
     /// Events are lost. No call is joined over the gap.
     pub fn gap(&mut self, loss: &Loss) {
         self.gaps.add(loss);

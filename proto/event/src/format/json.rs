@@ -6,16 +6,15 @@
 //! `{"hex": "…"}`; a call stack is an array of texts. An integer beyond 2^53 is a text of its
 //! decimal digits: many readers of JSON take every number for a double, which would change it.
 
+use prost_types::Timestamp;
+
 use super::digits::{hex_digit, push_decimal, push_padded, push_signed};
 use super::value::{push_address, push_name};
 use super::{Call, Origin};
-use crate::schema::Field;
-use crate::{Address, Context, Cursor, Loss, Notation, Row, Value, cause_name, reason_name};
+use crate::{Address, Context, Cursor, FieldSchema, Loss, Notation, Row, Value, cause_name, reason_name};
 
 /// All integers up to this one are exact as doubles.
 pub const EXACT: u64 = 1 << 53;
-
-const DAY_SECONDS: u64 = 86_400;
 
 /// Writer of JSON lines, with its state from one line to the next.
 #[derive(Clone, Debug, Default)]
@@ -163,7 +162,7 @@ impl JsonLines {
     }
 
     /// Appends a value of which people write something else, and keeps that. A call stack becomes a list of its frames.
-    fn push_noted(&mut self, buffer: &mut Vec<u8>, field: &Field, value: &Value<'_>) {
+    fn push_noted(&mut self, buffer: &mut Vec<u8>, field: &FieldSchema, value: &Value<'_>) {
         let (Notation::Stack, Value::Bytes(frames)) = (&field.notation, value) else {
             push_value(buffer, value);
             return self.add_name(field, value);
@@ -176,7 +175,7 @@ impl JsonLines {
     }
 
     /// Keeps what people write for a value.
-    fn add_name(&mut self, field: &Field, value: &Value<'_>) {
+    fn add_name(&mut self, field: &FieldSchema, value: &Value<'_>) {
         let before = self.names.len();
         if before > 0 {
             self.names.push(b',');
@@ -335,31 +334,9 @@ fn push_integer(buffer: &mut Vec<u8>, value: i64) {
 
 /// A second since 1970 as date and time, followed by the decimal point.
 fn push_second(buffer: &mut Vec<u8>, second: u64) {
-    let (year, month, day) = date(second / DAY_SECONDS);
-    let of_day = second % DAY_SECONDS;
-    push_padded::<4>(buffer, year);
-    for (before, part) in
-        [(b'-', month), (b'-', day), (b'T', of_day / 3600), (b':', of_day / 60 % 60), (b':', of_day % 60)]
-    {
-        buffer.push(before);
-        push_padded::<2>(buffer, part);
-    }
+    let time = Timestamp { seconds: second.cast_signed(), nanos: 0 }.to_string();
+    buffer.extend_from_slice(time.trim_end_matches('Z').as_bytes());
     buffer.push(b'.');
-}
-
-/// Year, month and day of a number of days since 1970. Years are counted from March here, so that
-/// the leap day is the last of its year, and in eras of 400 years, which all have the same number
-/// of days.
-fn date(days: u64) -> (u64, u64, u64) {
-    // From 0000-03-01.
-    let days = days + 719_468;
-    let (era, of_era) = (days / 146_097, days % 146_097);
-    let year_of_era = (of_era - of_era / 1_460 + of_era / 36_524 - of_era / 146_096) / 365;
-    let of_year = of_era - (365 * year_of_era + year_of_era / 4 - year_of_era / 100);
-    let month_from_march = (5 * of_year + 2) / 153;
-    let day = of_year - (153 * month_from_march + 2) / 5 + 1;
-    let month = if month_from_march < 10 { month_from_march + 3 } else { month_from_march - 9 };
-    (400 * era + year_of_era + u64::from(month <= 2), month, day)
 }
 
 #[inline]
@@ -544,9 +521,9 @@ mod tests {
         fn times_are_those_of_the_standard(ns in 0..i64::MAX as u64) {
             let mut buffer = Vec::new();
             JsonLines::new().push_time(&mut buffer, ns);
-            let expected = prost_types::Timestamp::from(UNIX_EPOCH + Duration::from_nanos(ns));
+            let expected = Timestamp::from(UNIX_EPOCH + Duration::from_nanos(ns));
             let text = String::from_utf8(buffer).unwrap();
-            prop_assert_eq!(text.parse::<prost_types::Timestamp>().unwrap(), expected);
+            prop_assert_eq!(text.parse::<Timestamp>().unwrap(), expected);
             prop_assert_eq!(text.len(), "2026-01-31T12:00:00.001000000Z".len());
         }
     }

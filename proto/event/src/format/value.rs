@@ -5,10 +5,9 @@
 
 use std::io::Write as _;
 
-use kprobed_filter::{Notation, Position, push_ipv6, swapped};
+use kprobed_filter::{FieldSchema, Notation, Position, push_ipv6, swapped};
 
 use super::digits::{push_decimal, push_hex, push_signed};
-use crate::schema::{Field, Width};
 use crate::{Address, Base, Escaped, Value};
 
 /// Appends a text of unknown origin, escaped.
@@ -81,7 +80,7 @@ pub(super) fn push_value(buffer: &mut Vec<u8>, value: &Value<'_>) {
 
 /// Appends a value as people write it.
 #[inline]
-pub(super) fn push_shown(buffer: &mut Vec<u8>, field: &Field, value: &Value<'_>) {
+pub(super) fn push_shown(buffer: &mut Vec<u8>, field: &FieldSchema, value: &Value<'_>) {
     if field.notation == Notation::Number {
         return push_value(buffer, value);
     }
@@ -89,7 +88,10 @@ pub(super) fn push_shown(buffer: &mut Vec<u8>, field: &Field, value: &Value<'_>)
         (Value::Unsigned { value: bits, base: base @ Base::Hex }, _)
             if field.notation.is_in_network_order() =>
         {
-            push_value(buffer, &Value::Unsigned { value: swapped(*bits, bytes_of(field)), base: *base });
+            push_value(
+                buffer,
+                &Value::Unsigned { value: swapped(*bits, field.kind.value_bytes()), base: *base },
+            );
         }
         (Value::Fault, _) => push_value(buffer, value),
         (_, Some(Position::Instead)) => {
@@ -123,7 +125,7 @@ const LAST_PAGE: u64 = u64::MAX - 4095;
 
 /// Appends what people write for a value. Returns false, and appends nothing, if that is the value itself.
 #[inline]
-pub(super) fn push_name(buffer: &mut Vec<u8>, field: &Field, value: &Value<'_>) -> bool {
+pub fn push_name(buffer: &mut Vec<u8>, field: &FieldSchema, value: &Value<'_>) -> bool {
     let bits = match value {
         Value::Unsigned { value, .. } => *value,
         Value::Signed { value, .. } => value.cast_unsigned(),
@@ -138,21 +140,17 @@ pub(super) fn push_name(buffer: &mut Vec<u8>, field: &Field, value: &Value<'_>) 
         }
         _ => return false,
     };
-    field.notation.push(buffer, bits, bytes_of(field))
+    field.notation.push(buffer, bits, field.kind.value_bytes())
 }
 
 /// Whether a value is a negative number or an error.
 #[inline]
-pub(super) fn is_error(field: &Field, value: &Value<'_>) -> bool {
+pub(super) fn is_error(field: &FieldSchema, value: &Value<'_>) -> bool {
     match value {
         Value::Signed { value, .. } => *value < 0,
         Value::Unsigned { value, .. } => field.notation == Notation::Errno && *value > LAST_PAGE,
         _ => false,
     }
-}
-
-fn bytes_of(field: &Field) -> usize {
-    field.kind.width().map_or(8, Width::bytes)
 }
 
 #[cfg(test)]

@@ -144,7 +144,7 @@ pub(super) fn counted<'a>(probe: &'a Probe, spec: Option<&Spec>) -> Object<'a> {
         None => ["", ""],
     };
     for filter in filters {
-        object.reads = object.reads.and(probe.footprint.reads_of_filter(filter));
+        object.reads = object.reads.and(probe.footprint.reads_of_filter(filter, probe.schema.as_deref()));
     }
     if has_names_of_numbers(spec) {
         object.reads = object.reads.with(Read::Addresses);
@@ -184,7 +184,7 @@ pub(super) mod tests {
     use crate::aggregation::plan::Counted;
     use crate::auth::{AuditQueue, Operation};
     use crate::samples::{self, probe as test_probe};
-    use kprobed_trace::decode::Schema;
+    use kprobed_trace::decode::{FieldKind, FieldSchema, Notation, Schema};
     use kprobed_trace::filter::Proofs;
 
     const ROLES: &str = "[[role]]\nname = \"net\"\nprincipals = [\"user:ann\", \"user:ben\"]\n[[role.allow]]\n\
@@ -254,6 +254,36 @@ pub(super) mod tests {
         let filter = "x > 0xffffffff80000000".to_owned();
         let spec = Spec::Latency(v1::LatencySpec { end_filter: filter, ..Default::default() });
         assert!(counted(&probe, Some(&spec)).reads.has(Read::Addresses));
+    }
+
+    /// What has no symbol is its address in such a text, which the kernel compares as it is.
+    #[test]
+    fn comparisons_with_texts_of_addresses_say_where_the_kernel_is() {
+        let mut probe = test_probe(1, "net/rx");
+        probe.footprint.reads = kprobed_rights::Reads::NONE;
+        let field = |name: &str, notation| FieldSchema {
+            name: name.to_owned(),
+            kind: FieldKind::String,
+            base: None,
+            array_len: None,
+            fault_detected: true,
+            may_fault: true,
+            notation,
+            is_lower_half: false,
+        };
+        let fields = vec![field("caller", Notation::Symbol), field("path", Notation::Number)];
+        probe.schema = Some(Arc::new(Schema { fields, is_return: false }));
+        let tells = |filter: &str| {
+            let filter = filter.to_owned();
+            let spec = Spec::Histogram(v1::HistogramSpec { filter, ..Default::default() });
+            counted(&probe, Some(&spec)).reads.has(Read::Addresses)
+        };
+        assert!(tells("caller ~ \"0xffffffff8*\"") && tells("path == \"a\" || !(caller == \"b\")"));
+        assert!(!tells("path ~ \"0xffffffff8*\""));
+        // The filter of the probe itself.
+        assert!(!probe.object().reads.has(Read::Addresses));
+        probe.record.spec.filter = "caller ~ \"0xffffffff8*\"".to_owned();
+        assert!(probe.object().reads.has(Read::Addresses));
     }
 
     #[test]

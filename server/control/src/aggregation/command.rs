@@ -9,8 +9,12 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::aggregation_spec::Aggregation as Spec;
 
 use crate::auth::Caller;
-use crate::command::{Command, ControlHandle, Reply};
+use crate::command::ControlHandle;
+use crate::controller::Controller;
 use crate::error::Error;
+
+/// What the log calls these commands.
+const KIND: &str = "aggregation";
 
 /// Begin to count.
 #[derive(Clone, Debug)]
@@ -34,50 +38,7 @@ pub struct NumberedAggregation {
     pub aggregation: Arc<v1::Aggregation>,
 }
 
-#[derive(Debug)]
-pub(crate) enum AggregationCommand {
-    Create(Caller, CreateAggregation, Reply<NumberedAggregation>),
-    Find(Caller, String, Reply<NumberedAggregation>),
-    Delete(Caller, String, Reply<Option<v1::AggregationSnapshot>>),
-    /// The stream that it was made for has ended.
-    End(u64, Reply<()>),
-    Read(Caller, NumberedAggregation, Reply<v1::AggregationSnapshot>),
-    List(Caller, Reply<Vec<Arc<v1::Aggregation>>>),
-}
-
-impl AggregationCommand {
-    /// Whether the caller has gone.
-    pub(crate) fn is_abandoned(&self) -> bool {
-        match self {
-            Self::Create(_, _, reply) | Self::Find(_, _, reply) => reply.is_closed(),
-            Self::Delete(_, _, reply) => reply.is_closed(),
-            Self::End(_, reply) => reply.is_closed(),
-            Self::Read(_, _, reply) => reply.is_closed(),
-            Self::List(_, reply) => reply.is_closed(),
-        }
-    }
-
-    /// Who asks.
-    pub(crate) const fn caller(&self) -> Option<&Caller> {
-        match self {
-            Self::Create(caller, ..)
-            | Self::Find(caller, ..)
-            | Self::Delete(caller, ..)
-            | Self::Read(caller, ..)
-            | Self::List(caller, _) => Some(caller),
-            Self::End(..) => None,
-        }
-    }
-}
-
 impl ControlHandle {
-    async fn ask_aggregations<T>(
-        &self,
-        command: impl FnOnce(Reply<T>) -> AggregationCommand,
-    ) -> Result<T, Error> {
-        self.ask(|reply| Command::Aggregation(command(reply))).await
-    }
-
     /// Begins to count, if the caller may observe the probes.
     ///
     /// # Errors
@@ -87,7 +48,9 @@ impl ControlHandle {
         caller: &Caller,
         request: CreateAggregation,
     ) -> Result<NumberedAggregation, Error> {
-        self.ask_aggregations(|reply| AggregationCommand::Create(caller.clone(), request, reply)).await
+        let by = caller.clone();
+        let act = async move |controller: &mut Controller| controller.create_aggregation(&by, request).await;
+        self.act(KIND, Some(caller), act).await
     }
 
     /// The aggregation that has a name now, if the caller may observe its probes.
@@ -95,7 +58,8 @@ impl ControlHandle {
     /// # Errors
     /// See [`Error`].
     pub async fn aggregation(&self, caller: &Caller, name: String) -> Result<NumberedAggregation, Error> {
-        self.ask_aggregations(|reply| AggregationCommand::Find(caller.clone(), name, reply)).await
+        let by = caller.clone();
+        self.act(KIND, Some(caller), async move |controller| controller.find_aggregation(&by, &name)).await
     }
 
     /// Stops counting, for the one who made the aggregation or who administers the daemon. Returns what was counted
@@ -108,7 +72,10 @@ impl ControlHandle {
         caller: &Caller,
         name: String,
     ) -> Result<Option<v1::AggregationSnapshot>, Error> {
-        self.ask_aggregations(|reply| AggregationCommand::Delete(caller.clone(), name, reply)).await
+        let by = caller.clone();
+        let act =
+            async move |controller: &mut Controller| controller.delete_aggregation_for(&by, &name).await;
+        self.act(KIND, Some(caller), act).await
     }
 
     /// Stops counting what was counted for a stream that has ended. Another aggregation of its name stays.
@@ -116,7 +83,7 @@ impl ControlHandle {
     /// # Errors
     /// See [`Error`].
     pub async fn end_aggregation(&self, number: u64) -> Result<(), Error> {
-        self.ask_aggregations(|reply| AggregationCommand::End(number, reply)).await
+        self.act(KIND, None, async move |controller| controller.end_aggregation_of_stream(number).await).await
     }
 
     /// Reads what this aggregation has counted, if the caller may observe its probes now.
@@ -128,7 +95,9 @@ impl ControlHandle {
         caller: &Caller,
         which: &NumberedAggregation,
     ) -> Result<v1::AggregationSnapshot, Error> {
-        self.ask_aggregations(|reply| AggregationCommand::Read(caller.clone(), which.clone(), reply)).await
+        let (by, which) = (caller.clone(), which.clone());
+        self.act(KIND, Some(caller), async move |controller| controller.read_aggregation_for(&by, &which))
+            .await
     }
 
     /// All aggregations of probes that the caller may observe, by name.
@@ -136,6 +105,7 @@ impl ControlHandle {
     /// # Errors
     /// See [`Error`].
     pub async fn aggregations(&self, caller: &Caller) -> Result<Vec<Arc<v1::Aggregation>>, Error> {
-        self.ask_aggregations(|reply| AggregationCommand::List(caller.clone(), reply)).await
+        let by = caller.clone();
+        self.act(KIND, Some(caller), async move |controller| Ok(controller.shown_aggregations(&by))).await
     }
 }

@@ -16,13 +16,10 @@ use tokio::time::Instant;
 
 use super::access::{Access, LiveAggregation, counted, has_stacks};
 use super::plan::{Counted, Role, TriggerPlan};
-use super::{
-    AggregationCommand, CreateAggregation, LATENCY_FIELD, MAX_AGGREGATIONS, NumberedAggregation,
-    instance_name, result,
-};
-use crate::audited::Allowed;
+use super::{CreateAggregation, LATENCY_FIELD, MAX_AGGREGATIONS, NumberedAggregation, instance_name, result};
+use crate::audited;
 use crate::auth::Caller;
-use crate::controller::{Controller, answer, in_kernel};
+use crate::controller::Controller;
 use crate::error::{Error, Reason};
 use crate::harm::refuse_harm;
 use crate::own;
@@ -118,47 +115,39 @@ impl Aggregations {
 }
 
 impl Controller {
-    pub(crate) async fn aggregate(&mut self, command: AggregationCommand) {
-        match command {
-            AggregationCommand::Create(caller, request, reply) => {
-                answer(reply, self.create_aggregation(&caller, request).await);
-            }
-            AggregationCommand::Find(caller, name, reply) => {
-                let found = self.aggregations.live(&name);
-                let found = found.and_then(|live| {
-                    self.access().require(&caller, live)?;
-                    Ok(live.numbered())
-                });
-                answer(reply, found);
-            }
-            AggregationCommand::Delete(caller, name, reply) => {
-                answer(reply, self.delete_aggregation_for(&caller, &name).await);
-            }
-            AggregationCommand::End(number, reply) => {
-                let of_stream = self.aggregations.by_name.values().find(|live| live.number == number);
-                let ended = match of_stream.map(|live| live.aggregation.name.clone()) {
-                    // It is gone already, with a probe of it or by a request.
-                    None => Ok(()),
-                    Some(name) => self.end_aggregation(&name, "its stream has ended").await.map(drop),
-                };
-                answer(reply, ended);
-            }
-            AggregationCommand::Read(caller, which, reply) => {
-                let read = self.aggregations.same(&which).and_then(|live| {
-                    self.access().require(&caller, live)?;
-                    self.read_aggregation(live)
-                });
-                answer(reply, read);
-            }
-            AggregationCommand::List(caller, reply) => {
-                let all = self.aggregations.by_name.values();
-                let shown = all.filter(|live| self.access().allows(&caller, live));
-                answer(reply, Ok(shown.map(|live| Arc::clone(&live.aggregation)).collect()));
-            }
+    pub(super) fn find_aggregation(&self, caller: &Caller, name: &str) -> Result<NumberedAggregation, Error> {
+        let live = self.aggregations.live(name)?;
+        self.access().require(caller, live)?;
+        Ok(live.numbered())
+    }
+
+    pub(super) fn read_aggregation_for(
+        &self,
+        caller: &Caller,
+        which: &NumberedAggregation,
+    ) -> Result<v1::AggregationSnapshot, Error> {
+        let live = self.aggregations.same(which)?;
+        self.access().require(caller, live)?;
+        self.read_aggregation(live)
+    }
+
+    /// Those whose probes the caller may observe, by name.
+    pub(super) fn shown_aggregations(&self, caller: &Caller) -> Vec<Arc<v1::Aggregation>> {
+        let all = self.aggregations.by_name.values();
+        let shown = all.filter(|live| self.access().allows(caller, live));
+        shown.map(|live| Arc::clone(&live.aggregation)).collect()
+    }
+
+    pub(super) async fn end_aggregation_of_stream(&mut self, number: u64) -> Result<(), Error> {
+        let of_stream = self.aggregations.by_name.values().find(|live| live.number == number);
+        match of_stream.map(|live| live.aggregation.name.clone()) {
+            // It is gone already, with a probe of it or by a request.
+            None => Ok(()),
+            Some(name) => self.end_aggregation(&name, "its stream has ended").await.map(drop),
         }
     }
 
-    async fn create_aggregation(
+    pub(super) async fn create_aggregation(
         &mut self,
         caller: &Caller,
         request: CreateAggregation,
@@ -173,7 +162,7 @@ impl Controller {
         let (spec, plan) = self.plan_aggregation(spec, number, &probes)?;
         self.aggregations.made = number;
         let nmissed_before = self.nmissed(&plan);
-        let entry = described(Allowed { caller, rule, request: None }.entry("count"), &name, &plan);
+        let entry = described(audited::entry("count", (caller, rule)), &name, &plan);
         // It is a change of the kernel: nothing is counted without its entry.
         self.parts.store.add_audit(std::slice::from_ref(&entry)).await?;
         let made = self.aggregation_instance().and_then(|instance| {
@@ -271,9 +260,7 @@ impl Controller {
         self.require_built(&spec)?;
         match (spec, probes) {
             (Spec::Histogram(spec), [probe]) => {
-                let schema = self.countable(probe)?;
-                self.judge_aggregation_filter(probe, &spec.filter, "spec.histogram.filter")?;
-                let proofs = self.proofs(&probe.name, &schema)?;
+                let (schema, proofs) = self.countable(probe, &spec.filter, "spec.histogram.filter")?;
                 let counted = Counted { probe: &probe.name, schema: &schema, proofs: &proofs };
                 let mut plan = TriggerPlan::histogram(&spec, number, counted)?;
                 if has_stacks(Some(&Spec::Histogram(spec.clone()))) && self.becomes_a_jump(probe) {
@@ -282,15 +269,13 @@ impl Controller {
                 Ok((Spec::Histogram(v1::HistogramSpec { probe: probe.name.to_string(), ..spec }), plan))
             }
             (Spec::Latency(spec), [start, end]) => {
-                let (start_schema, end_schema) = (self.countable(start)?, self.countable(end)?);
-                self.judge_aggregation_filter(start, &spec.start_filter, "spec.latency.start_filter")?;
-                self.judge_aggregation_filter(end, &spec.end_filter, "spec.latency.end_filter")?;
-                let start_proofs = self.proofs(&start.name, &start_schema)?;
-                let end_proofs = self.proofs(&end.name, &end_schema)?;
-                let ends = [
-                    Counted { probe: &start.name, schema: &start_schema, proofs: &start_proofs },
-                    Counted { probe: &end.name, schema: &end_schema, proofs: &end_proofs },
-                ];
+                let of_start = self.countable(start, &spec.start_filter, "spec.latency.start_filter")?;
+                let of_end = self.countable(end, &spec.end_filter, "spec.latency.end_filter")?;
+                let ends = [(start, &of_start), (end, &of_end)].map(|(probe, (schema, proofs))| Counted {
+                    probe: &probe.name,
+                    schema,
+                    proofs,
+                });
                 let plan = TriggerPlan::latency(&spec, number, ends, TRACE_CLOCK)?;
                 let (start_probe, end_probe) = (start.name.to_string(), end.name.to_string());
                 Ok((Spec::Latency(v1::LatencySpec { start_probe, end_probe, ..spec }), plan))
@@ -306,18 +291,21 @@ impl Controller {
         checked.is_ok_and(|outcome| outcome.predicted_arming() == Some(Arming::Optimised))
     }
 
-    /// What shows that the fields of a probe were read.
-    fn proofs(&self, probe: &ProbeName, schema: &Arc<Schema>) -> Result<Proofs, Error> {
-        Ok(Proofs::of(&read_format(self.tracefs(), probe)?).of_shown(Some(schema)))
-    }
-
-    /// The fields of a probe that the kernel has.
-    fn countable(&self, probe: &Probe) -> Result<Arc<Schema>, Error> {
+    /// The fields of a probe that the kernel has, and what shows that they were read. Has the kernel judge the filter
+    /// in this field of the request.
+    fn countable(
+        &self,
+        probe: &Probe,
+        filter: &str,
+        field: &'static str,
+    ) -> Result<(Arc<Schema>, Proofs), Error> {
         self.require_own(probe)?;
-        match &probe.schema {
-            Some(schema) if in_kernel(&probe.state) => Ok(Arc::clone(schema)),
-            _ => Err(Error::not_in_kernel(&probe.name, "it cannot be counted", "")),
-        }
+        let Some(schema) = probe.schema.as_ref().filter(|_| probe.state.is_in_kernel()) else {
+            return Err(Error::not_in_kernel(&probe.name, "it cannot be counted", ""));
+        };
+        self.judge_aggregation_filter(probe, filter, field)?;
+        let proofs = Proofs::of(&read_format(self.tracefs(), &probe.name)?).of_shown(Some(schema));
+        Ok((Arc::clone(schema), proofs))
     }
 
     fn judge_aggregation_filter(
@@ -444,7 +432,7 @@ impl Controller {
     }
 
     /// Deletes an aggregation for who made it, or for who administers the daemon.
-    async fn delete_aggregation_for(
+    pub(super) async fn delete_aggregation_for(
         &mut self,
         caller: &Caller,
         name: &str,
@@ -453,8 +441,7 @@ impl Controller {
         self.access().require_deletion(caller, live)?;
         let is_observed = self.access().allows(caller, live);
         let rule = self.parts.rights.require(caller, None)?;
-        let entry =
-            described(Allowed { caller, rule, request: None }.entry("stop counting"), name, &live.plan);
+        let entry = described(audited::entry("stop counting", (caller, rule)), name, &live.plan);
         self.parts.store.tell(vec![entry.clone()]).await;
         match self.delete_aggregation(name) {
             Ok(last) => Ok(last.filter(|_| is_observed)),

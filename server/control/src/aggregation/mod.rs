@@ -16,7 +16,6 @@ mod result;
 #[cfg(test)]
 mod tests;
 
-pub(super) use command::AggregationCommand;
 pub use command::{CreateAggregation, NumberedAggregation};
 pub(super) use leftovers::remove_leftovers;
 pub(super) use life::Aggregations;

@@ -88,6 +88,8 @@ pub(super) enum Meaning {
     LowerHalf,
     /// The name of a thread alone.
     Comm,
+    /// A text that the kernel has made of an address: the name of its symbol, or else the address.
+    Symbol,
     /// What it is printed as.
     Printed,
 }
@@ -204,6 +206,9 @@ fn form_of(field: &FieldSchema, key: &v1::FieldKey, path: &str) -> Result<(KeyFo
     match (key.scale(), field.kind) {
         (scale, _) if key.bucket_size != 0 && scale != KeyScale::Linear => {
             refuse(format!("{path}.bucket_size"), "`bucket_size` is only valid with KEY_SCALE_LINEAR")
+        }
+        (KeyScale::Unspecified, FieldKind::String) if field.names_addresses() => {
+            Ok((KeyForm::Text, Meaning::Symbol))
         }
         (KeyScale::Unspecified, FieldKind::String) => Ok((KeyForm::Text, Meaning::Printed)),
         (KeyScale::Unspecified | KeyScale::SymbolOffset, FieldKind::Symbol | FieldKind::SymbolName) => {

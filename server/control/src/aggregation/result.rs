@@ -79,6 +79,7 @@ impl Meaning {
             HistValue::Thread { tid, comm } => {
                 Value::Thread(v1::ThreadKey { tid: *tid, comm: Escaped(comm).to_string() })
             }
+            HistValue::Text(text) if self == Self::Symbol => Value::Symbol(Escaped(text).to_string()),
             HistValue::Text(text) => Value::Text(Escaped(text).to_string()),
             HistValue::Stack(frames) => {
                 Value::Stack(v1::StackKey { frames: without_probing(frames), incomplete: false })

@@ -200,6 +200,25 @@ fn numbers_have_the_text_that_events_have() {
     }
 }
 
+/// Answers hide addresses in names of symbols, and in no other text.
+#[test]
+fn a_text_that_the_kernel_makes_of_an_address_is_the_name_of_a_symbol() {
+    let (probe, mut schema) = (name(), schema());
+    for field in schema.fields.iter_mut().filter(|field| field.name == "name") {
+        field.notation = Notation::Symbol;
+    }
+    let shown = |field: &str| {
+        let spec = histogram(vec![key(field, Scale::Unspecified)], &[], "");
+        let plan = TriggerPlan::histogram(&spec, 7, counted(&probe, &schema)).unwrap();
+        let text = HistValue::Text(b"0xffffffff81234567".to_vec());
+        let found = HistRow { keys: vec![text], hits: 1, sums: Vec::new() };
+        rows(&plan, &[HistTable { rows: vec![found], hits: 1, dropped: 0 }])
+    };
+    let address = "0xffffffff81234567".to_owned();
+    assert_eq!(shown("name"), [row(vec![Value::Symbol(address.clone())], 1, &[])]);
+    assert_eq!(shown("path"), [row(vec![Value::Text(address)], 1, &[])]);
+}
+
 #[test]
 fn refusals_name_the_field() {
     let refused = |keys: Vec<AggregationKey>, sums: &[&str]| {

@@ -186,13 +186,7 @@ impl Rights {
         let (Bound { limit, most, rule }, principal) = (bound, caller.principal.to_string());
         let message =
             format!("`{principal}` {}: the limit `{limit}` of {rule} is {most}", what(*limit, asked));
-        self.audit.note(Entry {
-            method: caller.method.map(|method| method.name().to_owned()).unwrap_or_default(),
-            rule: rule.to_string(),
-            probe: probe.map(ToString::to_string).unwrap_or_default(),
-            reason: message.clone(),
-            ..Entry::new(Action::Refused, principal.clone())
-        });
+        self.note_refusal(caller, probe, Some(rule), message.clone());
         Error::new(Reason::ROLE_LIMIT, message)
             .with("principal", &principal)
             .with("limit", limit.name())

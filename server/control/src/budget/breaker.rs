@@ -16,7 +16,7 @@ use super::meter::{Breach, BudgetSettings, Meter, Reading};
 use super::pace::Pace;
 use super::trip::{to_store, trouble_of};
 use crate::audited;
-use crate::controller::{Controller, in_kernel};
+use crate::controller::Controller;
 use crate::error::Error;
 use crate::job::Job;
 use crate::judge::{Before, Work, each};
@@ -109,12 +109,6 @@ impl Controller {
     /// Does what is due: a look at the costs.
     pub(crate) async fn attend_budget(&mut self) {
         let now = Instant::now();
-        if self.budget.pace.next().is_some_and(|next| next <= now) {
-            self.look_at_costs(now).await;
-        }
-    }
-
-    async fn look_at_costs(&mut self, now: Instant) {
         let readings = match self.readings() {
             Ok(readings) => readings,
             Err(error) => {
@@ -137,13 +131,13 @@ impl Controller {
     fn readings(&mut self) -> Result<Vec<Reading>, Error> {
         let counted: HashSet<_> = self.aggregations.counted().collect();
         let is_armed = |probe: &Probe| {
-            in_kernel(&probe.state) && (probe.is_to_record() || counted.contains(&probe.name))
+            probe.state.is_in_kernel() && (probe.is_to_record() || counted.contains(&probe.name))
         };
         let counts = self.read_hits()?.into_iter();
         let armed = counts.filter(|(probe, _)| is_armed(probe));
         let armed = armed.map(|(probe, hits)| (probe, hits.hits.saturating_add(hits.nmissed)));
         let armed: Vec<_> = armed.collect();
-        Ok(self.budget.readings(armed.into_iter(), &self.parts.costs.table()))
+        Ok(self.budget.readings(armed.into_iter(), self.parts.costs.table()))
     }
 
     /// Disarms probes, and stores why.
@@ -159,9 +153,10 @@ impl Controller {
             let steps = if probe.spec.enabled { vec![Step::Disable] } else { Vec::new() };
             let mut after = Probe { state: ProbeState::Tripped(trouble.clone()), ..Probe::clone(&probe) };
             after.record.trip = Some(to_store(&trouble));
-            let entry = audited::entry_of_end(&probe.record, &trouble.reason);
+            let entry = Some(Arc::new(audited::entry_of_end(&probe.record, &trouble.reason)));
             let before = Before { probe: Arc::clone(&probe), drifted: false, is_to_record: false };
-            work.push(Work::new(Some(before), Job::change(after, steps)).insisting(entry));
+            let disarming = Work::new(Some(before), Job::change(after, steps));
+            work.push(Work { entry, insists: true, ..disarming });
             tripped.push((probe, breach));
         }
         let outcomes = self.change(each(work)).await;

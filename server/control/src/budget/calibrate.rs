@@ -13,9 +13,7 @@ use nix::unistd::{getpgrp, getppid};
 use super::cost::{CostTable, HitCost};
 use crate::error::Error;
 use kprobed_host::kernel::TRACE_CLOCK;
-use kprobed_host::tracefs::{
-    ClaimError, Instance, InstanceOptions, LineError, OwnEvent, Tracefs, TracefsError,
-};
+use kprobed_host::tracefs::{Instance, InstanceOptions, OwnEvent, Tracefs};
 use kprobed_lang::definition::guard;
 use kprobed_lang::model::ProbeName;
 use kprobed_verdict::checker::Checker;
@@ -68,29 +66,6 @@ const LONGEST: Duration = Duration::from_secs(1);
 /// Event of the first probe.
 const ENTRY: &str = "entry";
 
-/// Why nothing could be measured.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum CalibrationError {
-    /// The kernel or the list of its probes.
-    #[error(transparent)]
-    Tracefs(#[from] TracefsError),
-    /// The instance belongs to another daemon.
-    #[error(transparent)]
-    Claim(#[from] ClaimError),
-    /// The kernel does not take a temporary probe.
-    #[error(transparent)]
-    Define(#[from] Box<LineError>),
-    /// Its own event is not listed.
-    #[error("the kernel does not list `{GROUP}/{0}`, which it has accepted")]
-    NotListed(&'static str),
-    /// Facts of the kernel.
-    #[error("cannot look at `{FUNCTION}`: {0}")]
-    Check(String),
-    /// The calls do not run into the probe.
-    #[error("the probe on `{FUNCTION}` is not hit by its system call")]
-    NotHit,
-}
-
 /// What one round of calls takes.
 #[derive(Clone, Copy, Debug)]
 struct Round {
@@ -138,12 +113,8 @@ fn call() {
 /// most of them to arm and disarm probes.
 ///
 /// # Errors
-/// See [`CalibrationError`]; nothing is left in the kernel then either.
-pub(super) fn calibrate(
-    tracefs: &Tracefs,
-    own: &str,
-    inside: Option<u64>,
-) -> Result<CostTable, CalibrationError> {
+/// Why nothing could be measured; nothing is left in the kernel then either.
+pub(super) fn calibrate(tracefs: &Tracefs, own: &str, inside: Option<u64>) -> Result<CostTable, Error> {
     let begun = Instant::now();
     let mut temporary = Temporary::make(tracefs, own)?;
     let measured = measure(&mut temporary, inside, begun);
@@ -157,13 +128,14 @@ pub(super) fn calibrate(
 /// facts of the kernel that every later check needs.
 ///
 /// # Errors
-/// [`CalibrationError::Check`].
-pub(super) fn place_of_breakpoint(checker: &Checker) -> Result<Option<u64>, CalibrationError> {
+/// When the function cannot be looked at.
+pub(super) fn place_of_breakpoint(checker: &Checker) -> Result<Option<u64>, Error> {
     let mut facts = checker.recent_facts();
-    let failed = |error: &dyn std::fmt::Display| CalibrationError::Check(error.to_string());
     for offset in 1..FURTHEST {
         let text = format!("p:{GROUP}/inside {FUNCTION}+{offset}");
-        let outcome = checker.check_with(&text, &mut facts).map_err(|error| failed(&error))?;
+        let outcome = checker.check_with(&text, &mut facts);
+        let outcome =
+            outcome.map_err(|error| Error::internal(format_args!("cannot look at `{FUNCTION}`: {error}")))?;
         let is_accepted = outcome.against(None).is_none() && !outcome.report.is_entry;
         if is_accepted && outcome.predicted_arming() == Some(Arming::Breakpoint) {
             return Ok(Some(offset));
@@ -172,13 +144,9 @@ pub(super) fn place_of_breakpoint(checker: &Checker) -> Result<Option<u64>, Cali
     Ok(None)
 }
 
-fn measure(
-    temporary: &mut Temporary<'_>,
-    inside: Option<u64>,
-    begun: Instant,
-) -> Result<CostTable, CalibrationError> {
+fn measure(temporary: &mut Temporary<'_>, inside: Option<u64>, begun: Instant) -> Result<CostTable, Error> {
     let mut before = Round::measure();
-    let mut add = |event: &'static str, line: &str| -> Result<Option<HitCost>, CalibrationError> {
+    let mut add = |event: &'static str, line: &str| -> Result<Option<HitCost>, Error> {
         // All others can be taken in proportion to the first one.
         if event != ENTRY && begun.elapsed() > LONGEST {
             return Ok(None);
@@ -193,7 +161,8 @@ fn measure(
     };
     let line = |event: &str, arguments: &str| format!("p:{GROUP}/{event} {FUNCTION}{arguments}");
     // Those that make every later call slow come last.
-    let entry = add(ENTRY, &line(ENTRY, ""))?.ok_or(CalibrationError::NotHit)?;
+    let not_hit = || Error::internal(format_args!("the probe on `{FUNCTION}` is not hit by its system call"));
+    let entry = add(ENTRY, &line(ENTRY, ""))?.ok_or_else(not_hit)?;
     // What cannot be measured takes as many times more as an entry does.
     let mut table =
         CostTable { ftrace: entry, ..CostTable::scaled(entry.ns / CostTable::CONSERVATIVE.ftrace.ns) };
@@ -270,7 +239,7 @@ struct Temporary<'a> {
 
 impl<'a> Temporary<'a> {
     /// Makes the instance, for a daemon whose own instance has this name.
-    fn make(tracefs: &'a Tracefs, own: &str) -> Result<Self, CalibrationError> {
+    fn make(tracefs: &'a Tracefs, own: &str) -> Result<Self, Error> {
         let options = InstanceOptions {
             name: temporary_instance(own),
             buffer_kib: BUFFER_KIB,
@@ -283,27 +252,30 @@ impl<'a> Temporary<'a> {
     }
 
     /// Defines a probe by a line of `kprobe_events` with this event of the group, and records it.
-    fn arm(&mut self, event: &'static str, line: &str) -> Result<OwnEvent, CalibrationError> {
+    fn arm(&mut self, event: &'static str, line: &str) -> Result<OwnEvent, Error> {
         for outcome in self.tracefs.define_kprobes(&[line]) {
-            outcome.map_err(Box::new)?;
+            outcome?;
         }
-        let name = ProbeName::new(GROUP, event).map_err(|_bad| CalibrationError::NotListed(event))?;
+        let name = ProbeName::new(GROUP, event).map_err(Error::internal)?;
         self.tracefs.forget_kprobe_list();
         let found = self.tracefs.find_own(&*self.tracefs.kprobe_list()?, &name, line)?;
-        let own = found.ok_or(CalibrationError::NotListed(event))?;
+        let not_listed = || {
+            Error::internal(format_args!("the kernel does not list `{GROUP}/{event}`, which it has accepted"))
+        };
+        let own = found.ok_or_else(not_listed)?;
         self.events.push(own.clone());
         self.instance.set_enabled(&own.name, true)?;
         Ok(own)
     }
 
     /// How often the kernel has counted a hit of a probe, skipped runs included.
-    fn hits(&self, event: &OwnEvent) -> Result<u64, CalibrationError> {
+    fn hits(&self, event: &OwnEvent) -> Result<u64, Error> {
         let counts = self.tracefs.hit_counts()?;
         Ok(counts.of(event).map_or(0, |hits| hits.hits.saturating_add(hits.nmissed)))
     }
 
     /// Removes everything. The instance goes last: a start looks for the events if it is there.
-    fn remove(self) -> Result<(), CalibrationError> {
+    fn remove(self) -> Result<(), Error> {
         self.tracefs.forget_kprobe_list();
         let list = self.tracefs.kprobe_list()?;
         for event in &self.events {

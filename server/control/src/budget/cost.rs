@@ -10,32 +10,6 @@ use serde::{Deserialize, Serialize};
 use kprobed_lang::definition::{ProbeKind, guard};
 use kprobed_verdict::validate::Arming;
 
-/// How a hit reaches the handler.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Way {
-    /// Through the ftrace call of the function.
-    Ftrace,
-    /// Through a jump that replaced the breakpoint.
-    Optimised,
-    /// Through a breakpoint.
-    Breakpoint,
-    /// Through the return of the function.
-    Return,
-}
-
-impl Way {
-    /// That of a probe. A place that was not looked at counts as a breakpoint, the dearest.
-    const fn of(kind: ProbeKind, arming: Option<Arming>) -> Self {
-        match (kind, arming) {
-            (ProbeKind::Return, _) => Self::Return,
-            (ProbeKind::Entry, Some(Arming::Ftrace)) => Self::Ftrace,
-            (ProbeKind::Entry, Some(Arming::Optimised)) => Self::Optimised,
-            // The daemon asks for no cost of an event of the host.
-            (ProbeKind::Entry, Some(Arming::Breakpoint) | None) | (ProbeKind::Event, _) => Self::Breakpoint,
-        }
-    }
-}
-
 /// Prefix of the names of guards ([`kprobed_lang::definition`]).
 const GUARD: &str = "__kpd_g";
 
@@ -172,13 +146,15 @@ impl CostTable {
         }
     }
 
-    /// The cost of a hit of a probe with this line of `kprobe_events`, whatever values it reads.
+    /// The cost of a hit of a probe with this line of `kprobe_events`, whatever values it reads. A place that was not
+    /// looked at counts as a breakpoint, the dearest.
     pub fn hit(&self, kind: ProbeKind, arming: Option<Arming>, line: &str) -> HitCost {
-        let base = match Way::of(kind, arming) {
-            Way::Ftrace => self.ftrace,
-            Way::Optimised => self.optimised,
-            Way::Breakpoint => self.breakpoint,
-            Way::Return => self.return_,
+        let base = match (kind, arming) {
+            (ProbeKind::Return, _) => self.return_,
+            (ProbeKind::Entry, Some(Arming::Ftrace)) => self.ftrace,
+            (ProbeKind::Entry, Some(Arming::Optimised)) => self.optimised,
+            // The daemon asks for no cost of an event of the host.
+            (ProbeKind::Entry, Some(Arming::Breakpoint) | None) | (ProbeKind::Event, _) => self.breakpoint,
         };
         let Fetches { arguments, reads, texts, guards } = Fetches::of(line);
         base.plus(self.argument.times(arguments.into()))

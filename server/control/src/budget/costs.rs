@@ -4,8 +4,8 @@
 //! is in [`super::calibrate`].
 
 use std::path::Path;
-use std::sync::{Arc, PoisonError, RwLock};
-use std::time::{Instant, SystemTime};
+use std::sync::OnceLock;
+use std::time::Instant;
 
 use super::calibrate::{calibrate, place_of_breakpoint};
 use super::cost::CostTable;
@@ -13,24 +13,18 @@ use crate::controller::{Controller, ControllerParts};
 use crate::store::StoredCalibration;
 use kprobed_host::kernel::HostIdentity;
 
-/// The figures in force, which the control thread sets and checks read.
-#[derive(Debug)]
-pub struct Costs(RwLock<Arc<CostTable>>);
-
-impl Default for Costs {
-    fn default() -> Self {
-        Self(RwLock::new(Arc::new(CostTable::CONSERVATIVE)))
-    }
-}
+/// The figures in force, which the control thread sets when it starts, and checks read.
+#[derive(Debug, Default)]
+pub struct Costs(OnceLock<CostTable>);
 
 impl Costs {
     /// The figures.
-    pub fn table(&self) -> Arc<CostTable> {
-        Arc::clone(&self.0.read().unwrap_or_else(PoisonError::into_inner))
+    pub fn table(&self) -> &CostTable {
+        self.0.get().unwrap_or(&CostTable::CONSERVATIVE)
     }
 
     fn set(&self, table: CostTable) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = Arc::new(table);
+        self.0.get_or_init(|| table);
     }
 }
 
@@ -55,7 +49,7 @@ impl Controller {
         if let Some(table) = measured(parts) {
             let figures = serde_json::to_string(&table).unwrap_or_default();
             let stored = StoredCalibration { host, figures };
-            if let Err(error) = parts.store.set_calibration(&stored, SystemTime::now()).await {
+            if let Err(error) = parts.store.set_calibration(&stored).await {
                 tracing::warn!(%error, "cannot store what hits cost on this host: the next start measures it again");
             }
             parts.costs.set(table);
@@ -69,18 +63,8 @@ fn measured(parts: &ControllerParts) -> Option<CostTable> {
     let own = &parts.instance_options.name;
     match inside.and_then(|inside| calibrate(&parts.mounted.tracefs, own, inside)) {
         Ok(table) => {
-            tracing::info!(
-                took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX),
-                ftrace_ns = table.ftrace.ns.round(),
-                error_ns = table.ftrace.error_ns.round(),
-                breakpoint_ns = table.breakpoint.ns.round(),
-                return_ns = table.return_.ns.round(),
-                argument_ns = table.argument.ns.round(),
-                read_ns = table.read.ns.round(),
-                text_ns = table.text.ns.round(),
-                guard_ns = table.guard.ns.round(),
-                "measured what hits cost"
-            );
+            let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+            tracing::info!(took_ms, ?table, "measured what hits cost");
             Some(table)
         }
         Err(error) => {

@@ -19,7 +19,7 @@ use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
 use self::alarm::BootAlarm;
-use self::ends::{Ends, is_stuck, waits};
+use self::ends::{in_this_boot, is_due, is_forgotten, is_stuck, next_boot_ns, waits};
 use super::audited;
 use super::command::UpdateRequest;
 use super::controller::{Controller, ControllerParts};
@@ -48,7 +48,8 @@ pub(super) struct Leases {
     alarm: BootAlarm,
     holds: Arc<Holds>,
     boot_id: Arc<str>,
-    ends: Ends,
+    /// How long an expired probe is listed.
+    keep: Duration,
     /// Probes with a lease of another boot, whose end in this one is not stored yet. If the daemon dies before it is,
     /// its next start goes by the wall clock.
     recounted: BTreeSet<ProbeUid>,
@@ -73,7 +74,7 @@ impl Leases {
                 .map_err(|error| Error::new(Reason::NO_TIMER, format!("cannot make a timer: {error}")))?,
             holds: Arc::clone(&parts.holds),
             boot_id: parts.host.boot_id.as_str().into(),
-            ends: Ends::new(parts.lease_keep),
+            keep: parts.lease_keep,
             recounted: BTreeSet::new(),
         })
     }
@@ -82,16 +83,19 @@ impl Leases {
     /// has its event.
     pub(super) fn at_start(&mut self, record: &mut Record, is_left: bool) -> AtStart {
         let now = self.now();
-        let (uid, ended) = (record.uid, record.lease_ended);
+        if is_left {
+            // It is taken out of the kernel once more.
+            record.lease_ended = None;
+        }
         match &mut record.spec.metadata.lease {
             None => AtStart::Wanted,
             Some(Lease::Held { .. }) => AtStart::Unheld,
             Some(Lease::Until { duration, end }) => {
-                let has_ended = ended == Some(end.wall) && !is_left;
-                let in_this_boot = self.ends.read(uid, (*duration, &*end), has_ended, &now);
-                if in_this_boot != *end {
-                    self.recounted.insert(uid);
-                    *end = in_this_boot;
+                let has_ended = record.lease_ended == Some(end.wall);
+                let now_ends = in_this_boot((*duration, &*end), has_ended.then_some(self.keep), &now);
+                if now_ends != *end {
+                    self.recounted.insert(record.uid);
+                    *end = now_ends;
                 }
                 if has_ended || end.boot_ns <= now.boot_ns { AtStart::Over } else { AtStart::Wanted }
             }
@@ -143,8 +147,7 @@ impl Controller {
     /// Takes note of leases that were given, renewed or removed.
     pub(super) async fn count_leases(&mut self) {
         let probes = self.parts.registry.leased();
-        let Leases { alarm, ends, recounted, .. } = &mut self.leases;
-        ends.keep_only(&probes);
+        let Leases { alarm, keep, recounted, .. } = &mut self.leases;
         let unwritten: Vec<_> =
             probes.iter().filter(|probe| recounted.contains(&probe.uid)).map(|probe| &probe.record).collect();
         match self.parts.store.note(&unwritten).await {
@@ -152,7 +155,7 @@ impl Controller {
             // Tried again with the next change.
             Err(error) => tracing::warn!(%error, "cannot write down how leases are counted"),
         }
-        if let Err(error) = alarm.set(ends.next_boot_ns(&probes, &self.retries)) {
+        if let Err(error) = alarm.set(next_boot_ns(&probes, *keep, &self.retries)) {
             tracing::error!(%error, "cannot set the alarm for the end of leases");
         }
     }
@@ -175,50 +178,47 @@ impl Controller {
             probes.truncate(AT_ONCE);
             self.leases.holds.look_again();
         }
-        let mut works = self.taking_out_of_use(&probes).await;
-        for work in &mut works {
-            work.forgets = true;
-            work.entry = Some(Arc::new(audited::entry_of_end(&work.probe().record, HOLD_ENDED)));
-        }
         // When that cannot be written, the next start does the same: it knows no hold of another
         // run.
-        for (probe, outcome) in probes.iter().zip(self.change(each(works)).await) {
-            match outcome {
-                Ok(_) => {
-                    self.leases.ends.forget(probe.uid);
-                    tracing::info!(probe = %probe.name, "deleted: the client that held it has gone");
-                }
-                Err(error) => {
-                    let reason = HOLD_ENDED.to_owned();
-                    let trouble = Trouble { code: "HOLD_ENDED", reason, hint: String::new() };
-                    self.mark_stuck(probe, &trouble, &error);
-                }
-            }
-        }
+        let held = |probe| {
+            let reason = HOLD_ENDED.to_owned();
+            (probe, None, Trouble { code: "HOLD_ENDED", reason, hint: String::new() })
+        };
+        self.end(probes.into_iter().map(held).collect()).await;
     }
 
     /// Removes probes from the kernel whose lease has ended.
     async fn end_leases(&mut self) {
         let now = self.leases.now();
         let mut probes = self.parts.registry.leased();
-        probes.retain(|probe| self.leases.ends.is_due(probe, &self.retries, now.boot_ns));
+        probes.retain(|probe| is_due(probe, &self.retries, now.boot_ns));
         // The alarm rings for the others at once.
         probes.truncate(AT_ONCE);
+        let over = probes.into_iter().filter_map(|probe| {
+            let (end, trouble) = expired(&probe, &now)?;
+            Some((probe, Some(end), trouble))
+        });
+        self.end(over.collect()).await;
+    }
+
+    /// Takes probes out of the kernel whose time is over. Each is listed as expired if its lease has an end, and is
+    /// deleted otherwise.
+    async fn end(&mut self, over: Vec<(Arc<Probe>, Option<SystemTime>, Trouble)>) {
+        let probes: Vec<_> = over.iter().map(|(probe, ..)| Arc::clone(probe)).collect();
         let mut works = self.taking_out_of_use(&probes).await;
-        for work in &mut works {
-            let Some((expire_time, trouble)) = expired(work.probe(), &now) else { continue };
-            work.entry = Some(Arc::new(audited::entry_of_end(&work.probe().record, &trouble.reason)));
-            work.job.probe = as_expired(work.probe(), trouble);
-            work.job.probe.record.lease_ended = Some(expire_time);
+        for (work, (probe, end, trouble)) in works.iter_mut().zip(&over) {
+            work.entry = Some(Arc::new(audited::entry_of_end(&probe.record, &trouble.reason)));
+            work.forgets = end.is_none();
+            if end.is_some() {
+                work.job.probe = as_expired(probe, trouble.clone());
+                work.job.probe.record.lease_ended = *end;
+            }
         }
-        for (probe, outcome) in probes.iter().zip(self.change(each(works)).await) {
-            let Some((_, trouble)) = expired(probe, &now) else { continue };
-            match outcome {
-                Ok(_) => {
-                    tracing::info!(probe = %probe.name, reason = trouble.reason, "expired");
-                    self.leases.ends.note_ended(probe);
-                }
-                Err(error) => self.mark_stuck(probe, &trouble, &error),
+        for ((probe, end, trouble), outcome) in over.iter().zip(self.change(each(works)).await) {
+            match (outcome, end) {
+                (Ok(_), Some(_)) => tracing::info!(probe = %probe.name, reason = trouble.reason, "expired"),
+                (Ok(_), None) => tracing::info!(probe = %probe.name, "deleted: {HOLD_ENDED}"),
+                (Err(error), _) => self.mark_stuck(probe, trouble, &error),
             }
         }
     }
@@ -228,7 +228,7 @@ impl Controller {
         let now_ns = self.leases.now().boot_ns;
         let mut works = Vec::new();
         for probe in self.parts.registry.leased() {
-            if self.leases.ends.is_forgotten(&probe, now_ns) {
+            if is_forgotten(&probe, self.leases.keep, now_ns) {
                 tracing::info!(probe = %probe.name, "deleted: its lease ended some time ago");
                 works.push(Work { insists: true, ..Work::taking_out(&probe, None, None) });
             }

@@ -32,10 +32,6 @@ pub(super) async fn before_migration(
     let Some(directory) = path.parent().filter(|_| is_missing && !applied.is_empty()) else {
         return Ok(());
     };
-    let failed = |action, path: &Path| {
-        let path = path.to_owned();
-        move |source| StoreError::Directory { action, path, source }
-    };
     let begun = directory.join(format!("{}.new", files::BACKUP));
     // SQLite copies into an empty file, whose mode the daemon chooses.
     OpenOptions::new()
@@ -44,7 +40,7 @@ pub(super) async fn before_migration(
         .truncate(true)
         .mode(files::FILE_MODE)
         .open(&begun)
-        .map_err(failed("make", &begun))?;
+        .map_err(StoreError::directory("make", &begun))?;
     let copied =
         sqlx::query("VACUUM INTO ?").bind(begun.to_string_lossy().into_owned()).execute(connection).await;
     if let Err(source) = copied {
@@ -53,12 +49,13 @@ pub(super) async fn before_migration(
         }
         return Err(StoreError::Backup { path: path.to_owned(), source });
     }
-    File::open(&begun).and_then(|file| file.sync_all()).map_err(failed("sync", &begun))?;
+    let synced = File::open(&begun).and_then(|file| file.sync_all());
+    synced.map_err(StoreError::directory("sync", &begun))?;
     let copy = files::unused(directory, files::BACKUP, now);
-    fs::rename(&begun, &copy).map_err(failed("make", &copy))?;
+    fs::rename(&begun, &copy).map_err(StoreError::directory("make", &copy))?;
     files::sync(directory)?;
     tracing::info!(copy = %copy.display(), "copied the database before it is brought up to date");
-    for old in older(directory).map_err(failed("list", directory))? {
+    for old in older(directory).map_err(StoreError::directory("list", directory))? {
         if let Err(error) = fs::remove_file(&old) {
             tracing::warn!(path = %old.display(), %error, "cannot remove an old copy of the database");
         }

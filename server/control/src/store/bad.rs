@@ -5,7 +5,6 @@
 
 use std::fmt;
 
-use sqlx::error::BoxDynError;
 use sqlx::sqlite::{Sqlite, SqliteRow};
 use sqlx::{Decode, Row as _, Type};
 
@@ -78,6 +77,16 @@ impl<'a> CheckedRow<'a> {
         self.need(column, cost).unwrap_or_default()
     }
 
+    /// A number that is never negative. Absent if it is bad.
+    pub(super) fn count(&mut self, column: &'static str, cost: &'static str) -> Option<i64> {
+        let number: i64 = self.need(column, cost)?;
+        if number < 0 {
+            self.note(column, &"it is never negative", cost);
+            return None;
+        }
+        Some(number)
+    }
+
     /// A text of which only people read what is left.
     pub(super) fn text(&mut self, column: &'static str) -> String {
         self.need(column, "what can be read of it is shown").unwrap_or_else(|| lossy(self.row, column))
@@ -91,15 +100,11 @@ impl<'a> CheckedRow<'a> {
     }
 }
 
-/// Rows about probes that do not exist, each with its table and number.
-pub(super) fn orphans(rows: impl Iterator<Item = (String, i64)>) -> Vec<BadValue> {
-    const TABLES: [(&str, &str); 1] = [("probe_state", "the history of states lacks one")];
-    let bad = |(found, number): (String, i64)| {
-        let (table, cost) = TABLES.into_iter().find(|(table, _)| *table == found)?;
-        let value = "the uid of no probe".to_owned();
-        Some(BadValue { table, row: number.to_string(), column: "probe_uid", value, cost })
-    };
-    rows.filter_map(bad).collect()
+/// States of probes that do not exist, by their numbers.
+pub(super) fn orphans(states: impl Iterator<Item = i64>) -> Vec<BadValue> {
+    let (table, column, cost) = ("probe_state", "probe_uid", "the history of states lacks one");
+    let value = "the uid of no probe";
+    states.map(|id| BadValue { table, row: id.to_string(), column, value: value.to_owned(), cost }).collect()
 }
 
 /// The text of a value, whatever it is.
@@ -117,27 +122,4 @@ fn shown(row: &SqliteRow, column: &str) -> String {
     let end = text.floor_char_boundary(SHOWN);
     let more = if end < text.len() { "..." } else { "" };
     format!("{:?}{more}", text.get(..end).unwrap_or_default())
-}
-
-/// A time, which is never before 1970.
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Since1970(pub(super) i64);
-
-impl Type<Sqlite> for Since1970 {
-    fn type_info() -> <Sqlite as sqlx::Database>::TypeInfo {
-        <i64 as Type<Sqlite>>::type_info()
-    }
-
-    fn compatible(found: &<Sqlite as sqlx::Database>::TypeInfo) -> bool {
-        <i64 as Type<Sqlite>>::compatible(found)
-    }
-}
-
-impl<'r> Decode<'r, Sqlite> for Since1970 {
-    fn decode(value: <Sqlite as sqlx::Database>::ValueRef<'r>) -> Result<Self, BoxDynError> {
-        match <i64 as Decode<'r, Sqlite>>::decode(value)? {
-            negative @ ..0 => Err(format!("{negative} is not a time since 1970").into()),
-            ns => Ok(Self(ns)),
-        }
-    }
 }

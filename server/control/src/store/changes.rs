@@ -221,7 +221,16 @@ async fn write_journal(
     }
     let uids = rows.iter().map(|(uid, ..)| *uid).collect();
     rows.sort_by_key(|(_, _, after)| after.is_some());
-    for rows in rows.chunks(ROWS) {
+    put_into_journal(transaction, &rows).await?;
+    Ok(uids)
+}
+
+/// Puts changes into the journal: of each probe its name, and the record that it is to have as text.
+async fn put_into_journal(
+    transaction: &mut SqliteConnection,
+    changes: &[(ProbeUid, Option<String>, Option<String>)],
+) -> Result<(), StoreError> {
+    for rows in changes.chunks(ROWS) {
         let mut insert = QueryBuilder::new("INSERT INTO journal (uid, name, record) ");
         insert.push_values(rows, |mut row, (uid, name, after)| {
             row.push_bind(uid.0).push_bind(name).push_bind(after);
@@ -230,7 +239,7 @@ async fn write_journal(
         // Statements for other numbers of rows are not worth a place in the cache.
         insert.build().persistent(rows.len() == 1).execute(&mut *transaction).await?;
     }
-    Ok(uids)
+    Ok(())
 }
 
 /// Deletes from the journal what could not be taken back under the names of new probes: the kernel has no event of it
@@ -269,12 +278,22 @@ pub(super) async fn set_last_uid(transaction: &mut SqliteConnection, last: i64) 
 /// Makes the rows of probes what changes have made of them, and ends the changes. The deletions come first, whose names
 /// others may get.
 async fn write_rows(transaction: &mut SqliteConnection, edits: &[&Edit]) -> Result<(), StoreError> {
-    let all: Vec<_> = edits.iter().map(|edit| edit.uid()).collect();
-    delete(transaction, "DELETE FROM journal WHERE uid IN (", &all).await?;
+    end(transaction, &edits.iter().map(|edit| edit.uid()).collect::<Vec<_>>()).await?;
     let gone: Vec<_> = edits.iter().filter(|edit| edit.after.is_none()).map(|edit| edit.uid()).collect();
-    delete(transaction, "DELETE FROM probe WHERE uid IN (", &gone).await?;
-    let rows: Vec<_> = edits.iter().filter_map(|edit| edit.after.as_deref()).collect();
-    for rows in rows.chunks(ROWS) {
+    delete(transaction, DELETE_ROWS, &gone).await?;
+    put_rows(transaction, &edits.iter().filter_map(|edit| edit.after.as_deref()).collect::<Vec<_>>()).await?;
+    let carried_out = edits.iter().filter_map(|edit| Some((edit.request.as_ref()?, edit.uid())));
+    requests::remember(transaction, &carried_out.collect::<Vec<_>>()).await
+}
+
+/// No change of these probes is under way.
+pub(super) async fn end(transaction: &mut SqliteConnection, uids: &[ProbeUid]) -> Result<(), StoreError> {
+    delete(transaction, "DELETE FROM journal WHERE uid IN (", uids).await
+}
+
+/// Makes the rows of probes these.
+async fn put_rows(transaction: &mut SqliteConnection, records: &[&Record]) -> Result<(), StoreError> {
+    for rows in records.chunks(ROWS) {
         let texts = rows.iter().map(|record| record.to_json()).collect::<Result<Vec<_>, _>>()?;
         let mut insert = QueryBuilder::new("INSERT INTO probe (uid, name, record) ");
         insert.push_values(rows.iter().zip(texts), |mut row, (record, text)| {
@@ -283,9 +302,11 @@ async fn write_rows(transaction: &mut SqliteConnection, edits: &[&Edit]) -> Resu
         insert.push(" ON CONFLICT (uid) DO UPDATE SET record = excluded.record");
         insert.build().persistent(rows.len() == 1).execute(&mut *transaction).await?;
     }
-    let carried_out = edits.iter().filter_map(|edit| Some((edit.request.as_ref()?, edit.uid())));
-    requests::remember(transaction, &carried_out.collect::<Vec<_>>()).await
+    Ok(())
 }
+
+/// The beginning of what [`delete`] carries out.
+const DELETE_ROWS: &str = "DELETE FROM probe WHERE uid IN (";
 
 async fn delete(
     transaction: &mut SqliteConnection,
@@ -311,20 +332,9 @@ pub(super) async fn write_row(
     record: Option<&Record>,
 ) -> Result<(), StoreError> {
     match record {
-        Some(record) => {
-            sqlx::query(
-                "INSERT INTO probe (uid, name, record) VALUES (?, ?, ?) \
-                 ON CONFLICT (uid) DO UPDATE SET record = excluded.record",
-            )
-            .bind(uid.0)
-            .bind(record.name.to_string())
-            .bind(record.to_json()?)
-            .execute(transaction)
-            .await?
-        }
-        None => sqlx::query("DELETE FROM probe WHERE uid = ?").bind(uid.0).execute(transaction).await?,
-    };
-    Ok(())
+        Some(record) => put_rows(transaction, &[record]).await,
+        None => delete(transaction, DELETE_ROWS, &[uid]).await,
+    }
 }
 
 /// Writes a change to the journal that was settled, if the disk has that.
@@ -334,14 +344,7 @@ pub(super) async fn reopen(
     (before, after): (Option<&Record>, Option<&Record>),
 ) -> Result<(), StoreError> {
     write_row(transaction, uid, before).await?;
-    sqlx::query(
-        "INSERT INTO journal (uid, name, record) VALUES (?, ?, ?) \
-         ON CONFLICT (uid) DO UPDATE SET name = excluded.name, record = excluded.record",
-    )
-    .bind(uid.0)
-    .bind(before.or(after).map(|record| record.name.to_string()))
-    .bind(after.map(Record::to_json).transpose()?)
-    .execute(transaction)
-    .await?;
-    Ok(())
+    let name = before.or(after).map(|record| record.name.to_string());
+    let text = after.map(Record::to_json).transpose()?;
+    put_into_journal(transaction, &[(uid, name, text)]).await
 }

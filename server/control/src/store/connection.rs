@@ -136,13 +136,6 @@ impl Transaction<'_> {
     }
 }
 
-/// A transaction that is on the disk.
-struct Committed<T> {
-    value: T,
-    audit_head: Option<Head>,
-    audited: Vec<(Head, String)>,
-}
-
 /// A transaction that failed.
 struct Failed {
     error: StoreError,
@@ -302,7 +295,7 @@ impl Database {
             Err(Failed { error, .. }) => Err(Failed { error, at_commit: false }),
         };
         let Failed { error, at_commit } = match outcome {
-            Ok(committed) => return Ok(self.committed(&mut link, committed)),
+            Ok(value) => return Ok(value),
             Err(failed) => failed,
         };
         let mut in_doubt = at_commit
@@ -341,27 +334,13 @@ impl Database {
             }
             Ok(())
         };
-        let committed = self.transaction(link, write).await?;
-        self.committed(link, committed);
+        self.transaction(link, write).await?;
         link.owed.clear();
         link.kept = 0;
         if let Some(reserve) = &mut link.reserve {
             reserve.empty();
         }
         Ok(())
-    }
-
-    fn committed<T>(&self, link: &mut Link, committed: Committed<T>) -> T {
-        let Committed { value, audit_head, audited } = committed;
-        link.proven = true;
-        link.audit_head = audit_head;
-        self.lock_health().failing = false;
-        // While the connection is still held: the daemon's log has them in the order of the audit log.
-        for (Head { sequence, digest }, record) in audited {
-            tracing::info!(target: "kprobed::audit", sequence, %digest, record, "audit entry");
-        }
-        self.written.send_replace(());
-        value
     }
 
     async fn failed(&self, link: &mut Link, error: StoreError, in_doubt: bool) -> StoreError {
@@ -378,7 +357,7 @@ impl Database {
         &self,
         link: &mut Link,
         work: impl AsyncFnOnce(&mut Transaction<'_>) -> Result<T, StoreError>,
-    ) -> Result<Committed<T>, Failed> {
+    ) -> Result<T, Failed> {
         let early = |error| Failed { error, at_commit: false };
         link.ready(&self.options).await.map_err(early)?;
         if link.files != Identity::of(&self.path) {
@@ -392,7 +371,15 @@ impl Database {
         let value = work(&mut transaction).await.map_err(early)?;
         let Transaction { connection, audit_head, audited } = transaction;
         execute(connection, "COMMIT").await.map_err(|error| Failed { error, at_commit: true })?;
-        Ok(Committed { value, audit_head, audited })
+        link.proven = true;
+        link.audit_head = audit_head;
+        self.lock_health().failing = false;
+        // While the connection is still held: the daemon's log has them in the order of the audit log.
+        for (Head { sequence, digest }, record) in audited {
+            tracing::info!(target: "kprobed::audit", sequence, %digest, record, "audit entry");
+        }
+        self.written.send_replace(());
+        Ok(value)
     }
 
     /// Writes corrections: now, or before the next transaction that succeeds. Until then the reserve has them.
@@ -441,15 +428,7 @@ impl Database {
     }
 
     fn moved(&self) -> StoreError {
-        let (path, source) = (self.path.clone(), sqlx::Error::WorkerCrashed);
-        let fault = Fault::Moved;
-        StoreError::Database(Box::new(DatabaseError {
-            action: "write",
-            path,
-            fault,
-            in_doubt: false,
-            source,
-        }))
+        StoreError::refused("write", &self.path, Fault::Moved, sqlx::Error::WorkerCrashed)
     }
 
     fn located(&self, action: &'static str, error: StoreError, in_doubt: bool) -> StoreError {

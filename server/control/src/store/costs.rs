@@ -2,12 +2,10 @@
 //!
 //! Owns their tables. Never reads the figures: [`crate::control`] does.
 
-use std::time::SystemTime;
-
 use sqlx::SqliteConnection;
 
-use super::bad::{CheckedRow, Since1970};
-use super::{Store, StoreError, to_ns};
+use super::bad::CheckedRow;
+use super::{Store, StoreError};
 
 /// What a bad calibration costs.
 const MEASURED: &str = "the next start measures it again";
@@ -28,15 +26,12 @@ impl Store {
     /// [`StoreError::Database`].
     pub(crate) async fn calibration(&self) -> Result<Option<StoredCalibration>, StoreError> {
         let read = async |connection: &mut SqliteConnection| {
-            let row = sqlx::query("SELECT host, time_ns, figures FROM calibration")
-                .fetch_optional(connection)
-                .await?;
+            let row = sqlx::query("SELECT host, figures FROM calibration").fetch_optional(connection).await?;
             let mut found = Vec::new();
             let stored = row.and_then(|row| {
                 let mut row = CheckedRow::new(&row, "calibration", "host", &mut found);
                 let (host, figures): (String, String) =
                     (row.need("host", MEASURED)?, row.need("figures", MEASURED)?);
-                row.get::<Since1970>("time_ns", "it is not known when it was measured");
                 let read = serde_json::from_str::<serde::de::IgnoredAny>(&figures);
                 read.map_err(|error| row.note("figures", &error, MEASURED)).ok()?;
                 Some(StoredCalibration { host, figures })
@@ -51,19 +46,13 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`]. Then nothing is written.
-    pub(crate) async fn set_calibration(
-        &self,
-        calibration: &StoredCalibration,
-        time: SystemTime,
-    ) -> Result<(), StoreError> {
+    pub(crate) async fn set_calibration(&self, calibration: &StoredCalibration) -> Result<(), StoreError> {
         let write = async |transaction: &mut SqliteConnection| {
             sqlx::query(
-                "INSERT INTO calibration (id, host, time_ns, figures) VALUES (1, ?, ?, ?) \
-                 ON CONFLICT (id) DO UPDATE SET host = excluded.host, time_ns = excluded.time_ns, \
-                 figures = excluded.figures",
+                "INSERT INTO calibration (id, host, figures) VALUES (1, ?, ?) \
+                 ON CONFLICT (id) DO UPDATE SET host = excluded.host, figures = excluded.figures",
             )
             .bind(&calibration.host)
-            .bind(to_ns(time))
             .bind(&calibration.figures)
             .execute(transaction)
             .await?;

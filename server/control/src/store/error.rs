@@ -111,6 +111,26 @@ pub struct DatabaseError {
 }
 
 impl StoreError {
+    /// SQLite, or the disk below it, has refused an action on this database. It is not in doubt.
+    pub(super) fn refused(action: &'static str, path: &Path, fault: Fault, source: sqlx::Error) -> Self {
+        Self::Database(Box::new(DatabaseError {
+            action,
+            path: path.to_owned(),
+            fault,
+            in_doubt: false,
+            source,
+        }))
+    }
+
+    /// The error of an action on this directory or file.
+    pub(super) fn directory(
+        action: &'static str,
+        path: &Path,
+    ) -> impl FnOnce(std::io::Error) -> Self + use<> {
+        let path = path.to_owned();
+        move |source| Self::Directory { action, path, source }
+    }
+
     /// Whether the disk has no room or fails, so that no change can be written, whatever it is.
     pub(crate) fn is_of_the_disk(&self) -> bool {
         matches!(self, Self::Database(error) if matches!(error.fault, Fault::Full | Fault::Io | Fault::ReadOnly))
@@ -119,13 +139,13 @@ impl StoreError {
 
 /// A database that cannot be opened, or cannot be read to be checked.
 pub(super) fn opening(path: &Path, source: sqlx::Error) -> StoreError {
-    let (path, fault) = (path.to_owned(), Fault::of(&source));
+    let fault = Fault::of(&source);
     if fault == Fault::Corrupt {
         let damage =
             source.as_database_error().map_or_else(|| source.to_string(), |error| error.message().to_owned());
-        return StoreError::Damaged { path, damage };
+        return StoreError::Damaged { path: path.to_owned(), damage };
     }
-    StoreError::Database(Box::new(DatabaseError { action: "open", path, fault, in_doubt: false, source }))
+    StoreError::refused("open", path, fault, source)
 }
 
 /// Kinds of faults of the database.

@@ -4,7 +4,7 @@
 
 use sqlx::SqliteConnection;
 
-use super::bad::{CheckedRow, Since1970};
+use super::bad::CheckedRow;
 use super::{Store, StoreError, to_i64};
 use kprobed_trace::spool::Cursor;
 
@@ -14,7 +14,7 @@ const LOST: &str = "the exporter begins again, and may leave out or repeat event
 /// Absent for a row that is no place.
 fn place(row: &mut CheckedRow<'_>) -> Option<Cursor> {
     let (boot_id, epoch): (String, String) = (row.need("boot_id", LOST)?, row.need("epoch", LOST)?);
-    let Since1970(sequence) = row.need("sequence", LOST)?;
+    let sequence = row.count("sequence", LOST)?;
     let boot_id = boot_id.parse().map_err(|error| row.note("boot_id", &error, LOST)).ok()?;
     let epoch = epoch.parse().map_err(|error| row.note("epoch", &error, LOST)).ok()?;
     Some(Cursor { boot_id, epoch, sequence: sequence.unsigned_abs() })

@@ -39,24 +39,20 @@ const NEIGHBOURS: [&str; 4] = ["kprobed.lock", RESERVE, "spool", "lost+found"];
 pub(super) fn prepare(directory: &Path) -> Result<PathBuf, StoreError> {
     make_directory(directory)?;
     let path = directory.join(DATABASE);
-    let failed = |action| {
-        let path = path.clone();
-        move |source| StoreError::Directory { action, path, source }
-    };
     match OpenOptions::new().write(true).create_new(true).mode(FILE_MODE).open(&path) {
         // Its name must be on the disk before anything in it counts.
         Ok(_) => sync(directory)?,
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
-        Err(error) => return Err(failed("make")(error)),
+        Err(error) => return Err(StoreError::directory("make", &path)(error)),
     }
     for file in SUFFIXES.map(|suffix| with_suffix(&path, suffix)) {
-        close_to_others(&file, FILE_MODE).map_err(failed("set the permissions of"))?;
+        close_to_others(&file, FILE_MODE).map_err(StoreError::directory("set the permissions of", &path))?;
     }
     Ok(path)
 }
 
 fn make_directory(directory: &Path) -> Result<(), StoreError> {
-    let failed = |action| move |source| StoreError::Directory { action, path: directory.to_owned(), source };
+    let failed = |action| StoreError::directory(action, directory);
     let parent = directory.parent().filter(|parent| !parent.as_os_str().is_empty());
     if let Some(parent) = parent {
         fs::create_dir_all(parent).map_err(failed("make"))?;
@@ -135,11 +131,8 @@ pub(super) fn named(directory: &Path, kind: &str) -> io::Result<Vec<PathBuf>> {
 }
 
 pub(super) fn sync(directory: &Path) -> Result<(), StoreError> {
-    File::open(directory).and_then(|directory| directory.sync_all()).map_err(|source| StoreError::Directory {
-        action: "sync",
-        path: directory.to_owned(),
-        source,
-    })
+    let synced = File::open(directory).and_then(|directory| directory.sync_all());
+    synced.map_err(StoreError::directory("sync", directory))
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

@@ -15,7 +15,7 @@ use sqlx::SqliteConnection;
 use sqlx::migrate::Migrator;
 
 use super::error::opening;
-use super::{DatabaseError, Fault, StoreError, files};
+use super::{Fault, StoreError, files};
 
 /// The check, with its number of findings. One that is about pages suffices, but there may be some about values first.
 const CHECK: &str = "PRAGMA quick_check(100)";
@@ -67,13 +67,7 @@ pub(super) async fn check(
         Ok(()) if !unread => Err(StoreError::Damaged { path: path.to_owned(), damage: findings.join("; ") }),
         outcome => {
             let source = outcome.err().unwrap_or_else(|| io::Error::other(findings.join("; ")));
-            Err(StoreError::Database(Box::new(DatabaseError {
-                action: "read",
-                path: path.to_owned(),
-                fault: Fault::Io,
-                in_doubt: false,
-                source: source.into(),
-            })))
+            Err(StoreError::refused("read", path, Fault::Io, source.into()))
         }
     }
 }

@@ -8,15 +8,8 @@ use std::sync::LazyLock;
 use sqlx::SqlStr;
 use sqlx::migrate::{Migration, MigrationType, Migrator};
 
-/// The name of a file without its suffix, and its text.
-macro_rules! migration {
-    ($name:literal) => {
-        ($name, include_str!(concat!("../../../../migrations/", $name, ".sql")))
-    };
-}
-
-/// The files, in the order of their numbers.
-const FILES: &[(&str, &str)] = &[migration!("0001_schema")];
+/// The files, in the order of their numbers: the name of each without its suffix, and its text.
+const FILES: &[(&str, &str)] = &[("0001_schema", include_str!("../../../../migrations/0001_schema.sql"))];
 
 /// All steps.
 pub(super) static MIGRATIONS: LazyLock<Migrator> =

@@ -40,12 +40,11 @@ use std::path::{Path, PathBuf};
 use std::sync::Arc;
 use std::time::{Duration, SystemTime};
 
-use bad::lossy;
 use connection::Database;
 use migrations::MIGRATIONS;
 use reserve::Reserve;
 use sqlx::migrate::Migrator;
-use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteRow, SqliteSynchronous};
+use sqlx::sqlite::{SqliteConnectOptions, SqliteJournalMode, SqliteSynchronous};
 use sqlx::{ConnectOptions as _, Connection as _, Row as _, SqliteConnection};
 
 /// The database.
@@ -173,12 +172,12 @@ impl Store {
         Ok(())
     }
 
-    /// Looks for rows about probes that do not exist, which the keys of the tables exclude.
+    /// Looks for states of probes that do not exist, which the key of their table excludes.
     async fn find_orphans(&self) -> Result<(), StoreError> {
         let read = async |connection: &mut SqliteConnection| {
-            let rows = sqlx::query("PRAGMA foreign_key_check").fetch_all(connection).await?;
-            let about = |row: &SqliteRow| (lossy(row, "table"), row.try_get("rowid").unwrap_or_default());
-            self.database.found("orphans", bad::orphans(rows.iter().map(about)));
+            let rows = sqlx::query("PRAGMA foreign_key_check(probe_state)").fetch_all(connection).await?;
+            let ids = rows.iter().map(|row| row.try_get("rowid").unwrap_or_default());
+            self.database.found("orphans", bad::orphans(ids));
             Ok(())
         };
         self.database.read(read).await

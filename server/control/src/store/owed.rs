@@ -5,7 +5,6 @@
 
 use kprobed_audit::Entry;
 use serde::{Deserialize, Serialize};
-use sqlx::SqliteConnection;
 
 use super::connection::Transaction;
 use super::{Record, RequestKey, StoreError, audit, changes, requests};
@@ -47,7 +46,7 @@ impl Owed {
             Self::Row { uid, record, request } => {
                 let transaction = transaction.connection();
                 changes::write_row(transaction, *uid, record.as_deref()).await?;
-                end(transaction, *uid).await?;
+                changes::end(transaction, &[*uid]).await?;
                 if let Some(request) = request {
                     requests::remember(transaction, &[(request, *uid)]).await?;
                 }
@@ -57,15 +56,9 @@ impl Owed {
                 changes::reopen(transaction, *uid, (before.as_deref(), after.as_deref())).await?;
                 requests::forget(transaction, request.as_ref()).await?;
             }
-            Self::Reverted(uid) => end(transaction.connection(), *uid).await?,
+            Self::Reverted(uid) => changes::end(transaction.connection(), &[*uid]).await?,
             Self::Note(entry) => audit::append(transaction, &[&**entry]).await?,
         }
         Ok(())
     }
-}
-
-/// No change of a probe is under way.
-async fn end(transaction: &mut SqliteConnection, uid: ProbeUid) -> Result<(), StoreError> {
-    sqlx::query("DELETE FROM journal WHERE uid = ?").bind(uid.0).execute(transaction).await?;
-    Ok(())
 }

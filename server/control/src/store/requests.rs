@@ -2,7 +2,6 @@
 //!
 //! Owns their table, and how long it remembers a request. Never carries one out.
 
-use std::collections::HashSet;
 use std::time::{Duration, SystemTime};
 
 use serde::{Deserialize, Serialize};
@@ -91,33 +90,6 @@ impl Store {
                 return Err(StoreError::RequestReused(request.id.clone()));
             }
             Ok(Some(ProbeUid(row.try_get("probe_uid")?)))
-        };
-        self.database.read(read).await
-    }
-
-    /// Those of these requests that are remembered, each by its principal and its id.
-    ///
-    /// # Errors
-    /// [`StoreError::Database`].
-    pub(crate) async fn remembered(
-        &self,
-        requests: &[&RequestKey],
-    ) -> Result<HashSet<(String, String)>, StoreError> {
-        let read = async |connection: &mut SqliteConnection| {
-            let mut found = HashSet::new();
-            for requests in requests.chunks(ROWS) {
-                let mut select =
-                    QueryBuilder::new("SELECT principal, id FROM request WHERE (principal, id) IN (");
-                select.push_values(requests, |mut row, request| {
-                    row.push_bind(&request.principal).push_bind(&request.id);
-                });
-                select.push(")");
-                let rows = select.build().persistent(false).fetch_all(&mut *connection).await?;
-                for row in rows {
-                    found.insert((row.try_get("principal")?, row.try_get("id")?));
-                }
-            }
-            Ok(found)
         };
         self.database.read(read).await
     }

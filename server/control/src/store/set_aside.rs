@@ -65,14 +65,9 @@ impl Store {
     /// than were ever used.
     pub(super) async fn never_repeat_uids(&self, now: SystemTime) -> Result<(), StoreError> {
         let seconds = to_ns(now) / 1_000_000_000;
-        let write = async |transaction: &mut SqliteConnection| {
-            sqlx::query("INSERT INTO sqlite_sequence (name, seq) VALUES ('probe', ?)")
-                .bind(seconds)
-                .execute(&mut *transaction)
-                .await?;
-            Ok(())
-        };
-        self.database.write(write).await
+        self.database
+            .write(async |transaction: &mut SqliteConnection| set_last_uid(transaction, seconds).await)
+            .await
     }
 
     /// Makes new probes get uids above that of every probe that the history knows. Returns how many uids

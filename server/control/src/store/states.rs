@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use sqlx::sqlite::SqliteRow;
 use sqlx::{QueryBuilder, Row as _, SqliteConnection};
 
-use super::bad::{BadValue, CheckedRow, Since1970};
+use super::bad::{BadValue, CheckedRow};
 use super::{ROWS, Store, StoreError, from_ns, to_ns};
 use kprobed_lang::model::{ProbeUid, StateRecord};
 
@@ -88,10 +88,10 @@ async fn prune(transaction: &mut SqliteConnection, states: &[StateRecord]) -> Re
 
 fn record(uid: ProbeUid, row: &SqliteRow, found: &mut Vec<BadValue>) -> StateRecord {
     let mut row = CheckedRow::new(row, "probe_state", "id", found);
-    let Since1970(time_ns) = row.get("time_ns", "it is not known when the probe had this state");
+    let time_ns = row.count("time_ns", "it is not known when the probe had this state");
     StateRecord {
         uid,
-        time: from_ns(time_ns),
+        time: from_ns(time_ns.unwrap_or_default()),
         state: row.text("state"),
         reason: row.text("reason"),
         message: row.text("message"),

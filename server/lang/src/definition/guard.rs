@@ -108,7 +108,7 @@ impl Reason {
 }
 
 /// The name of the companion of the argument at `index`.
-pub(crate) fn companion_name(index: usize) -> String {
+pub fn companion_name(index: usize) -> String {
     format!("{PREFIX}g{index}")
 }
 

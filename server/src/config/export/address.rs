@@ -1,4 +1,4 @@
-//! Destinations of exporters: `HOST:PORT`, URLs of OTLP, and files, pipes and sockets for JSON Lines.
+//! Destinations of exporters: `HOST:PORT`, URLs of servers, and files, pipes and sockets for JSON Lines.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -26,14 +26,24 @@ pub enum JsonLinesTarget {
     Stdout,
 }
 
-/// Where a receiver of OTLP over gRPC is.
+/// A server: `SCHEME://HOST:PORT`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct OtlpEndpoint {
+pub struct ServerUrl {
+    scheme: &'static str,
     /// Whether it speaks TLS.
-    pub is_https: bool,
+    pub is_tls: bool,
     /// Where it listens.
     pub address: NetworkAddress,
 }
+
+/// The scheme of servers of a kind without TLS, and that with TLS.
+pub type Schemes = [&'static str; 2];
+
+/// A receiver of OTLP over gRPC.
+pub const OTLP: Schemes = ["http", "https"];
+
+/// A server of NATS.
+pub const NATS: Schemes = ["nats", "tls"];
 
 /// Error of parsing a destination.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
@@ -41,12 +51,9 @@ pub enum AddressError {
     /// It has none of the known prefixes.
     #[error("it is neither an absolute path, nor `-`, nor `unix:PATH`")]
     UnknownForm,
-    /// It has neither of the two schemes of OTLP.
-    #[error("it is neither `http://HOST:PORT` nor `https://HOST:PORT`")]
-    UnknownScheme,
-    /// It has neither of the two schemes of NATS.
-    #[error("it is neither `nats://HOST:PORT` nor `tls://HOST:PORT`")]
-    UnknownNatsScheme,
+    /// It has neither of the two schemes.
+    #[error("it is neither `{}://HOST:PORT` nor `{}://HOST:PORT`", .0[0], .0[1])]
+    UnknownScheme(Schemes),
     /// A path that is relative or has a NUL.
     #[error("its path is not absolute")]
     RelativePath,
@@ -87,23 +94,24 @@ impl fmt::Display for NetworkAddress {
     }
 }
 
-impl FromStr for OtlpEndpoint {
-    type Err = AddressError;
-
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        let (scheme, rest) = text.split_once("://").ok_or(AddressError::UnknownScheme)?;
-        let is_https = match scheme {
-            "http" => false,
-            "https" => true,
-            _ => return Err(AddressError::UnknownScheme),
-        };
-        Ok(Self { is_https, address: rest.strip_suffix('/').unwrap_or(rest).parse()? })
+impl ServerUrl {
+    /// Reads one with one of these schemes.
+    ///
+    /// # Errors
+    /// See [`AddressError`].
+    pub fn parse(text: &str, schemes: Schemes) -> Result<Self, AddressError> {
+        let unknown = AddressError::UnknownScheme(schemes);
+        let (scheme, rest) = text.split_once("://").ok_or(unknown)?;
+        let [plain, tls] = schemes;
+        let scheme = [plain, tls].into_iter().find(|known| *known == scheme).ok_or(unknown)?;
+        let address = rest.strip_suffix('/').unwrap_or(rest).parse()?;
+        Ok(Self { scheme, is_tls: scheme == tls, address })
     }
 }
 
-impl fmt::Display for OtlpEndpoint {
+impl fmt::Display for ServerUrl {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", if self.is_https { "https" } else { "http" }, self.address)
+        write!(f, "{}://{}", self.scheme, self.address)
     }
 }
 
@@ -169,20 +177,15 @@ mod tests {
 
     #[test]
     fn endpoints_are_read_as_they_are_written() {
+        let parse = |text: &str| ServerUrl::parse(text, OTLP);
         for text in ["http://127.0.0.1:4317", "https://otel.example:4317", "https://[::1]:1"] {
-            let endpoint: OtlpEndpoint = text.parse().unwrap();
-            assert_eq!(
-                (endpoint.to_string(), endpoint.is_https),
-                (text.to_owned(), text.starts_with("https"))
-            );
+            let endpoint = parse(text).unwrap();
+            assert_eq!((endpoint.to_string(), endpoint.is_tls), (text.to_owned(), text.starts_with("https")));
         }
-        assert_eq!(
-            "http://localhost:4317/".parse::<OtlpEndpoint>().unwrap().to_string(),
-            "http://localhost:4317"
-        );
+        assert_eq!(parse("http://localhost:4317/").unwrap().to_string(), "http://localhost:4317");
         for (text, expected) in [
-            ("localhost:4317", AddressError::UnknownScheme),
-            ("grpc://localhost:4317", AddressError::UnknownScheme),
+            ("localhost:4317", AddressError::UnknownScheme(OTLP)),
+            ("grpc://localhost:4317", AddressError::UnknownScheme(OTLP)),
             ("http://localhost", AddressError::NoPort),
             ("http://localhost:0", AddressError::NoPort),
             ("http://localhost:+1", AddressError::NoPort),
@@ -192,19 +195,46 @@ mod tests {
             ("http://a b:4317", AddressError::NoHost),
             ("http://::1:80", AddressError::NoHost),
         ] {
-            assert_eq!(text.parse::<OtlpEndpoint>().unwrap_err(), expected, "{text}");
+            assert_eq!(parse(text).unwrap_err(), expected, "{text}");
+        }
+        let why = parse("localhost:4317").unwrap_err().to_string();
+        assert_eq!(why, "it is neither `http://HOST:PORT` nor `https://HOST:PORT`");
+    }
+
+    #[test]
+    fn servers_are_read_as_they_are_written() {
+        let parse = |text: &str| ServerUrl::parse(text, NATS);
+        for text in ["nats://127.0.0.1:4222", "tls://nats.example:4222", "nats://[::1]:4222"] {
+            let server = parse(text).unwrap();
+            assert_eq!((server.to_string(), server.is_tls), (text.to_owned(), text.starts_with("tls")));
+        }
+        for (text, expected) in [
+            ("localhost:4222", AddressError::UnknownScheme(NATS)),
+            ("http://localhost:4222", AddressError::UnknownScheme(NATS)),
+            ("nats://localhost", AddressError::NoPort),
+            ("nats://user:word@host:4222", AddressError::NoHost),
+        ] {
+            assert_eq!(parse(text), Err(expected), "{text}");
         }
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
         #[test]
-        fn no_text_can_panic(text in ".{0,40}", host in "[a-z.-]{1,12}", port in 1..=u16::MAX) {
+        fn no_text_can_panic(
+            text in ".{0,40}",
+            nats in "[natsl:/@\\[\\]0-9a-z.]{0,40}",
+            host in "[a-z.-]{1,12}",
+            port in 1..=u16::MAX,
+        ) {
             if let Ok(target) = text.parse::<JsonLinesTarget>() {
                 prop_assert_eq!(target.to_string().parse(), Ok(target));
             }
-            if let Ok(endpoint) = text.parse::<OtlpEndpoint>() {
-                prop_assert_eq!(endpoint.to_string().parse(), Ok(endpoint));
+            if let Ok(endpoint) = ServerUrl::parse(&text, OTLP) {
+                prop_assert_eq!(ServerUrl::parse(&endpoint.to_string(), OTLP), Ok(endpoint));
+            }
+            if let Ok(server) = ServerUrl::parse(&nats, NATS) {
+                prop_assert_eq!(ServerUrl::parse(&server.to_string(), NATS), Ok(server));
             }
             let address = NetworkAddress { host, port };
             prop_assert_eq!(address.to_string().parse(), Ok(address));

@@ -8,8 +8,8 @@ mod nats;
 mod otlp;
 mod rules;
 
-pub use address::{AddressError, JsonLinesTarget, NetworkAddress, OtlpEndpoint};
-pub use nats::{HAS_NATS, Nats, NatsServer, NatsStream};
+pub use address::{AddressError, JsonLinesTarget, NATS, NetworkAddress, OTLP, Schemes, ServerUrl};
+pub use nats::{HAS_NATS, Nats, NatsStream};
 pub use otlp::{Otlp, Secret};
 pub(super) use rules::problems;
 

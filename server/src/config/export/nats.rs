@@ -1,13 +1,11 @@
 //! The section `[export.nats]`: NATS JetStream.
 
-use std::fmt;
 use std::path::PathBuf;
-use std::str::FromStr;
 use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{AddressError, ClientTls, NetworkAddress, Selecting};
+use super::{AddressError, ClientTls, NATS, Selecting, ServerUrl};
 use crate::config::credential;
 
 /// Whether this build has the exporter.
@@ -69,15 +67,6 @@ pub struct NatsStream {
     pub replicas: u64,
 }
 
-/// A server of NATS.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct NatsServer {
-    /// Whether it speaks TLS.
-    pub is_tls: bool,
-    /// Where it listens.
-    pub address: NetworkAddress,
-}
-
 impl Nats {
     fn default_stream() -> String {
         "KPROBED".to_owned()
@@ -97,8 +86,11 @@ impl Nats {
     }
 
     /// Its servers, parsed; a server that cannot be parsed with its text.
-    pub fn servers(&self) -> impl Iterator<Item = Result<NatsServer, (&str, AddressError)>> {
-        self.url.split(',').map(str::trim).map(|url| url.parse().map_err(|error| (url, error)))
+    pub fn servers(&self) -> impl Iterator<Item = Result<ServerUrl, (&str, AddressError)>> {
+        self.url
+            .split(',')
+            .map(str::trim)
+            .map(|url| ServerUrl::parse(url, NATS).map_err(|error| (url, error)))
     }
 
     /// The files with secrets that are set, by the names of their settings.
@@ -125,58 +117,5 @@ impl NatsStream {
     /// How long it keeps a message. Zero: without limit.
     pub const fn max_age(&self) -> Duration {
         Duration::from_secs(self.max_age_s)
-    }
-}
-
-impl FromStr for NatsServer {
-    type Err = AddressError;
-
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        let (scheme, rest) = text.split_once("://").ok_or(AddressError::UnknownNatsScheme)?;
-        let is_tls = match scheme {
-            "nats" => false,
-            "tls" => true,
-            _ => return Err(AddressError::UnknownNatsScheme),
-        };
-        Ok(Self { is_tls, address: rest.strip_suffix('/').unwrap_or(rest).parse()? })
-    }
-}
-
-impl fmt::Display for NatsServer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "{}://{}", if self.is_tls { "tls" } else { "nats" }, self.address)
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use proptest::prelude::*;
-
-    use super::*;
-
-    #[test]
-    fn servers_are_read_as_they_are_written() {
-        for text in ["nats://127.0.0.1:4222", "tls://nats.example:4222", "nats://[::1]:4222"] {
-            let server: NatsServer = text.parse().unwrap();
-            assert_eq!((server.to_string(), server.is_tls), (text.to_owned(), text.starts_with("tls")));
-        }
-        for (text, expected) in [
-            ("localhost:4222", AddressError::UnknownNatsScheme),
-            ("http://localhost:4222", AddressError::UnknownNatsScheme),
-            ("nats://localhost", AddressError::NoPort),
-            ("nats://user:word@host:4222", AddressError::NoHost),
-        ] {
-            assert_eq!(text.parse::<NatsServer>(), Err(expected), "{text}");
-        }
-    }
-
-    proptest! {
-        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(256) })]
-        #[test]
-        fn no_text_can_panic(text in "[natsl:/@\\[\\]0-9a-z.]{0,40}") {
-            if let Ok(server) = text.parse::<NatsServer>() {
-                prop_assert_eq!(server.to_string().parse::<NatsServer>().unwrap(), server);
-            }
-        }
     }
 }

@@ -7,9 +7,7 @@ use tonic::metadata::{AsciiMetadataKey as MetadataKey, AsciiMetadataValue as Met
 use super::super::problem::Problem;
 use super::super::rules::within;
 use super::super::tls;
-use super::{
-    ClientTls, HAS_NATS, JsonLinesTarget, Nats, NatsServer, NetworkAddress, OtlpEndpoint, Selecting,
-};
+use super::{ClientTls, HAS_NATS, JsonLinesTarget, Nats, NetworkAddress, OTLP, Selecting, ServerUrl};
 use crate::config::Config;
 
 /// All problems of the sections `[export.*]`.
@@ -84,19 +82,19 @@ fn otlp(config: &Config) -> Vec<Problem> {
     let Some(otlp) = &config.export.otlp else { return Vec::new() };
     let mut found = if otlp.has_events() { history("export.otlp", config) } else { Vec::new() };
     found.extend(selecting("export.otlp", otlp.selecting()));
-    match otlp.endpoint.parse::<OtlpEndpoint>() {
+    match ServerUrl::parse(&otlp.endpoint, OTLP) {
         Err(error) => found.push(Problem::value(
             "export.otlp.endpoint",
             &otlp.endpoint,
             error,
             "use for example `http://127.0.0.1:4317`, where a collector on this host listens",
         )),
-        Ok(OtlpEndpoint { is_https: true, .. }) if otlp.tls.is_none() => {
+        Ok(ServerUrl { is_tls: true, .. }) if otlp.tls.is_none() => {
             let why = "`[export.otlp.tls]` is missing, and with it the authority that signs the receiver's certificate";
             let hint = "add `[export.otlp.tls]` with `ca`, such as `/etc/ssl/certs/ca-certificates.crt`";
             found.push(Problem::value("export.otlp.endpoint", &otlp.endpoint, why, hint));
         }
-        Ok(OtlpEndpoint { is_https: false, address }) => {
+        Ok(ServerUrl { is_tls: false, address, .. }) => {
             if !is_local(&address) {
                 found.push(in_the_open(
                     "export.otlp.endpoint",
@@ -206,7 +204,7 @@ fn nats_servers(nats: &Nats) -> Vec<Problem> {
                 let hint = "use for example `nats://127.0.0.1:4222`";
                 found.push(Problem::value("export.nats.url", url, error, hint));
             }
-            Ok(NatsServer { is_tls: true, .. }) => has_tls = true,
+            Ok(ServerUrl { is_tls: true, .. }) => has_tls = true,
             Ok(server) => {
                 if nats.tls.is_none() && !is_local(&server.address) {
                     found.push(in_the_open(

@@ -24,7 +24,7 @@ use kprobed_trace::decode::Columns;
 use kprobed_trace::pipeline::{Delivery, Origin, WATERMARK_SLACK};
 use kprobed_trace::spool::Cursor;
 use kprobed_trace::wire::{
-    Envelope, GroupRows, MessagePool, Projection, Rows, Symbol, Task, encode, read_batch, read_group,
+    Envelope, GroupRows, MessagePool, Projection, Symbol, Task, encode, read_batch, read_group,
     schema_message,
 };
 
@@ -170,7 +170,7 @@ impl MessageMaker {
         all: &mut Vec<Outgoing>,
     ) -> Result<(), SinkError> {
         let unreadable = |why: &dyn std::fmt::Display| SinkError::new("read events", why);
-        let mut batch = read_batch(delivery.message()).map_err(|error| unreadable(&error))?;
+        let mut batch = read_batch(&delivery.message).map_err(|error| unreadable(&error))?;
         let groups = mem::take(&mut batch.groups);
         let is_alone = groups.len() == 1;
         let first = Cursor { sequence: delivery.sequence, ..run };
@@ -181,7 +181,7 @@ impl MessageMaker {
                 .ok_or_else(|| unreadable(&"a batch of events has no schema"))?;
             let head = self.started().len() + schema.frame.len() + 10;
             let room = self.max_bytes.saturating_sub(head);
-            let whole = if is_alone { delivery.message().clone() } else { alone(&batch, &group) };
+            let whole = if is_alone { delivery.message.clone() } else { alone(&batch, &group) };
             let pieces = if whole.len() <= room || group.rows <= 1 {
                 vec![Piece { row: 0, events: group.rows.into(), message: whole }]
             } else {
@@ -281,7 +281,7 @@ fn divided(batch: &v1::EventBatch, (origin, columns): (&Origin, &Columns), room:
     let symbols = batch.symbols.iter();
     let symbols: Vec<Symbol> =
         symbols.map(|symbol| Symbol { address: symbol.address, text: symbol.text.as_str().into() }).collect();
-    let (projected, pool) = (Projection::default().of(&origin.schema), MessagePool::default());
+    let (projected, pool) = (Projection::default().of(&origin.schema.fields), MessagePool::default());
     let encoded = |rows: &Range<usize>| {
         let rows: Vec<u32> = rows.clone().filter_map(|row| u32::try_from(row).ok()).collect();
         let of_row = |row: &u32| Some(i32::from_le_bytes(columns.tids.row(*row as usize)?.try_into().ok()?));
@@ -295,7 +295,7 @@ fn divided(batch: &v1::EventBatch, (origin, columns): (&Origin, &Columns), room:
             tasks: &tasks,
             symbols: &symbols,
         };
-        let (schema_id, rows) = (origin.schema_id, Rows::Some(&rows));
+        let (schema_id, rows) = (origin.schema_id, Some(rows.as_slice()));
         encode(&envelope, &[GroupRows { schema_id, columns, rows, projected: &projected }], &pool)
     };
     let mut pieces = Vec::new();

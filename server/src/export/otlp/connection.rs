@@ -16,7 +16,7 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Extensions, Request};
 
 use crate::config::TlsError;
-use crate::config::export::{AddressError, ClientTls, NetworkAddress, Otlp, OtlpEndpoint};
+use crate::config::export::{AddressError, ClientTls, NetworkAddress, OTLP, Otlp, ServerUrl};
 use crate::export::SinkError;
 use crate::export::sink::causes;
 
@@ -26,7 +26,7 @@ const KEEP_ALIVE: Duration = Duration::from_secs(20);
 /// How a receiver is reached.
 #[derive(Clone, Debug)]
 pub struct Connection {
-    endpoint: OtlpEndpoint,
+    endpoint: ServerUrl,
     tls: Option<Tls>,
     metadata: MetadataMap,
 }
@@ -59,8 +59,8 @@ impl Connection {
     /// # Errors
     /// See [`ConnectionError`].
     pub fn new(settings: &Otlp) -> Result<Self, ConnectionError> {
-        let endpoint: OtlpEndpoint = settings.endpoint.parse()?;
-        let tls = settings.tls.as_ref().filter(|_| endpoint.is_https).map(tls).transpose()?;
+        let endpoint = ServerUrl::parse(&settings.endpoint, OTLP)?;
+        let tls = settings.tls.as_ref().filter(|_| endpoint.is_tls).map(tls).transpose()?;
         let mut metadata = MetadataMap::new();
         for (name, value) in &settings.headers {
             let name = AsciiMetadataKey::from_bytes(name.as_bytes());

@@ -99,14 +99,6 @@ impl Prometheus {
         Ok(Self { listener, tls: tls.map(Arc::new), scrape })
     }
 
-    /// Where it listens.
-    ///
-    /// # Errors
-    /// Those of the system.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
-    }
-
     /// Serves until the daemon stops.
     pub async fn run(self, tasks: Tasks) {
         let room = Arc::new(Semaphore::new(MAX_CONNECTIONS));

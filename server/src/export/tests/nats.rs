@@ -326,7 +326,7 @@ async fn a_client_reads_what_the_log_has_and_merges_hosts() {
                 MergedItem::State(change) => {
                     assert_ne!(change.state, HostState::GivenUp, "{}", change.reason);
                 }
-                MergedItem::Loss { host, loss } => panic!("{host}: {loss:?}"),
+                MergedItem::Loss { host, loss, .. } => panic!("{host}: {loss:?}"),
                 _ => {}
             }
             if seen.len() == 100 {

@@ -11,13 +11,17 @@ use tonic::Code;
 use kprobed_rights::Roles;
 
 use super::*;
-use crate::doctor::{SkippedRuns, UNLOCK};
-use kprobed_control::auth::{AuditQueue, Caller};
+use crate::doctor::{Doctor, SkippedRuns, UNLOCK};
+use crate::export::Exporters;
+use crate::health::Storage;
+use crate::rpc::Access;
+use kprobed_control::auth::{AuditQueue, Caller, Rights};
 use kprobed_control::store::Store;
-use kprobed_control::{Controller, Observer, Registry};
+use kprobed_control::{Controller, Foreign, Observer, ProbeStates, Registry};
 use kprobed_host::kernel::{BuildIds, FactsCache, KernelPaths};
 use kprobed_host::tracefs::{CurrentInstance, HitCounts, Instance, Tracefs};
 use kprobed_lang::samples::v6_12;
+use kprobed_verdict::checker::Checker;
 
 const HEADER_PAGE: &str = include_str!("../../../fixtures/ring/small-mix/header_page");
 
@@ -48,7 +52,7 @@ fn sysfs(directory: &TempDir) -> PathBuf {
     root
 }
 
-async fn server(directory: &TempDir) -> HostServer {
+async fn server(directory: &TempDir) -> Services {
     let nowhere = || PathBuf::from("/nonexistent");
     let root = directory.path().join("tracing");
     write_tracefs(&root);
@@ -69,7 +73,9 @@ async fn server(directory: &TempDir) -> HostServer {
         boot_id: "b".to_owned(),
     };
     let store = Store::open(directory.path(), SystemTime::now()).await.unwrap().store;
-    HostServer {
+    let rights = Arc::new(Rights::new(Roles::default(), AuditQueue::new().0));
+    let checker = Arc::new(Checker::new(v6_12(), Arc::clone(&facts)));
+    Services {
         info: HostInfo {
             host,
             cpus: 2,
@@ -78,15 +84,26 @@ async fn server(directory: &TempDir) -> HostServer {
             tracefs: root.clone(),
             build_ids: Arc::new(BuildIds::read(&nowhere(), &sysfs(directory))),
         },
-        states: ProbeStates { observer, control, registry: Arc::clone(&registry) },
+        states: ProbeStates { observer, control: control.clone(), registry: Arc::clone(&registry) },
+        control,
+        access: Access { rights, registry: Arc::clone(&registry) },
+        costs: Arc::default(),
+        holds: Arc::default(),
+        vanished_after: Duration::from_secs(40),
+        foreign: Foreign {
+            tracefs: tracefs.clone(),
+            registry: Arc::clone(&registry),
+            checker: Arc::clone(&checker),
+            instance: Arc::clone(&instance),
+        },
         storage: Storage {
             store,
             state_directory: directory.path().to_owned(),
             history: None,
             unknown_uids: 0,
         },
-        checker: Arc::new(Checker::new(v6_12(), Arc::clone(&facts))),
-        doctor: Arc::new(Doctor {
+        checker,
+        doctor: Doctor {
             tracefs,
             instance,
             facts,
@@ -95,12 +112,11 @@ async fn server(directory: &TempDir) -> HostServer {
             lockdown: root.join("lockdown"),
             had_kprobe_events: true,
             skipped: SkippedRuns::since(SystemTime::UNIX_EPOCH, HitCounts::default()),
-        }),
+        },
         declarations: Arc::default(),
         labels: Arc::default(),
         exporters: Exporters::default(),
         tls: None,
-        rights: Arc::new(Rights::new(Roles::default(), AuditQueue::new().0)),
     }
 }
 
@@ -111,7 +127,7 @@ fn request(view: v1::HostView) -> Request<v1::GetHostRequest> {
 }
 
 /// Answers at once, without waiting for anything.
-fn basic(server: &HostServer) -> v1::GetHostResponse {
+fn basic(server: &Services) -> v1::GetHostResponse {
     let answer = server.get_host(request(v1::HostView::Basic)).now_or_never();
     answer.unwrap().unwrap().into_inner()
 }

@@ -26,9 +26,7 @@ fn source(name: &str, fields: &[&str]) -> Selected {
 fn refused(sources: &[Selected], names: &[&str]) -> Option<(Code, String, String, String)> {
     let projection = Projection::new(names.iter().map(|name| (*name).to_owned()).collect());
     let status = fields_of(sources, &projection).err()?;
-    let Error::Rpc(error) = Error::from(crate::rpc::status::of(status)) else {
-        panic!("no status of the API")
-    };
+    let Error::Rpc(error) = Error::from(tonic::Status::from(status)) else { panic!("no status of the API") };
     let hint = error.diagnostics.as_ref().unwrap().diagnostics[0].hint.clone();
     Some((error.code, error.reason.clone(), error.message.clone(), hint))
 }

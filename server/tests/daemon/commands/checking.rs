@@ -1,8 +1,10 @@
 //! Tests of commands that check and explain definitions, and show functions and their code.
 
 use insta::assert_snapshot;
+use kprobed_client::api::{CreateProbeRequest, RefusedBy, Verdict};
 
 use super::Host;
+use crate::server::Setup;
 
 const DEFINITION: &str = "p:open do_sys_openat2";
 
@@ -347,4 +349,58 @@ async fn functions() {
     hint: did you mean `vcs_read`?
     hint: did you mean `vfs_readv`?
     ");
+}
+
+/// Without a name, the daemon gives one that is free.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_check_and_an_explanation_have_the_name_that_the_probe_gets() {
+    let foreign = &["p:kprobes/p_vfs_read_0 do_sys_openat2"];
+    let host = Host::with(Setup { foreign, ..Setup::default() }).await;
+    let client = host.client().await;
+    for (line, expected) in [
+        ("p vfs_read", "kprobes/p_vfs_read_0_2"),
+        ("p vfs_read", "kprobes/p_vfs_read_0_3"),
+        ("p:named vfs_read", "kprobes/named"),
+    ] {
+        let shown = client.check_probe(line).await.unwrap();
+        let explained = client.explain_probe(line).await.unwrap().explanation;
+        let request = CreateProbeRequest { definition: line.to_owned(), enabled: true, ..Default::default() };
+        let added = client.create_probe(request).await.unwrap();
+        assert!(explained.starts_with(&format!("p:{expected} vfs_read\n")), "{explained}");
+        assert_eq!((shown.name.as_str(), added.name.as_str()), (expected, expected));
+        assert_eq!(shown.kernel_definition, added.kernel_definition);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_deletion_of_nothing_is_refused() {
+    let host = Host::with(Setup { foreign: &["p:theirs/one vfs_read"], ..Setup::default() }).await;
+    let (client, neighbour) = (host.client().await, host.server.neighbour());
+    let definition = "p:mine/one vfs_read".to_owned();
+    client.create_probe(CreateProbeRequest { definition, ..Default::default() }).await.unwrap();
+    let verdict = async |line: &str| {
+        let verdict = client.check_probe(line).await.unwrap();
+        (verdict.errno, verdict.by(), verdict.rule)
+    };
+    for line in ["-:keep/nosuch", "-:nosuch", "-:mine/two", "-:theirs/two"] {
+        assert!(neighbour.add("kprobe_events", line).is_err(), "{line}");
+        let expected = (2, RefusedBy::Kernel, "NO_SUCH_PROBE".to_owned());
+        assert_eq!(verdict(line).await, expected, "{line}");
+    }
+    let of_another = (2, RefusedBy::Kprobed, "FOREIGN_PROBE".to_owned());
+    assert_eq!(verdict("-:theirs/one").await, of_another);
+    for line in ["-:mine/one", "-:mine/", "-:one"] {
+        assert_eq!(client.check_probe(line).await.unwrap().verdict(), Verdict::Accepted, "{line}");
+    }
+    assert_eq!(client.list_probes("").await.unwrap().len(), 1, "a check deletes nothing");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn names_that_do_not_exist_are_corrected() {
+    let host = Host::new().await;
+    for (definition, hint) in [("p _do_fork", "`kernel_clone`"), ("p vfs_raed", "`vfs_read`")] {
+        let said = host.run(&["add", definition]);
+        let is_corrected = said.lines().any(|line| line.starts_with("hint: ") && line.contains(hint));
+        assert!(said.starts_with("exit: 1\n") && is_corrected, "{said}");
+    }
 }

@@ -1,8 +1,25 @@
-//! Tests of `apply`, `diff` and `-o yaml`: printed documents can be applied, and problems have places.
+//! Tests of `apply`, `diff`, `delete -f` and `-o yaml`: documents make probes, printed documents can be applied, and
+//! problems have places.
 
 use insta::assert_snapshot;
+use kprobed_client::Client;
 
 use super::Host;
+
+/// A probe that records.
+const OPEN: &str = "\
+probe: kprobes/open
+definition: p:kprobes/open do_sys_openat2 dfd=%di:s32
+labels: {team: storage}
+";
+
+/// One that does not.
+const READ: &str = "\
+probe: kprobes/read
+definition: r:kprobes/read vfs_read
+enabled: false
+labels: {team: storage}
+";
 
 /// Runs a command on a file with this text.
 fn run(host: &Host, arguments: &[&str], text: &str) -> String {
@@ -13,6 +30,72 @@ fn run(host: &Host, arguments: &[&str], text: &str) -> String {
 fn opened(host: &Host) -> String {
     let said = host.run(&["get", "open", "-o", "yaml"]);
     said.split_once("-- stdout\n").unwrap().1.replace("-- stderr\n", "")
+}
+
+/// The output of a command that did this to these probes, and said nothing else.
+fn done(action: &str, probes: &[&str]) -> String {
+    let lines: Vec<_> = probes.iter().map(|probe| format!("{probe} {action}\n")).collect();
+    format!("exit: 0\n-- stdout\n{}-- stderr\n", lines.concat())
+}
+
+/// The probes: their names, whether they record, and their revisions.
+async fn probes(client: &Client) -> Vec<(String, bool, String)> {
+    let probes = client.list_probes("").await.unwrap();
+    probes.into_iter().map(|probe| (probe.name, probe.enabled, probe.etag)).collect()
+}
+
+/// The kernel's list of events.
+fn kernel_events(host: &Host) -> String {
+    host.server.neighbour().text("kprobe_events").unwrap()
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn documents_make_probes_and_change_nothing_twice() {
+    let (host, both) = (Host::new().await, ["kprobes/open", "kprobes/read"]);
+    let (client, text) = (host.client().await, format!("{OPEN}---\n{READ}"));
+    let differs = run(&host, &["diff"], &text);
+    assert!(differs.starts_with("exit: 1\n") && differs.contains("--- nothing\n"), "{differs}");
+    assert!(both.iter().all(|name| differs.contains(&format!("+probe: {name}\n"))), "{differs}");
+    let planned = run(&host, &["apply", "--dry-run"], &text);
+    assert!(planned.starts_with(&done("created", &both)), "{planned}");
+    assert!(planned.ends_with("note: nothing was changed\n"), "{planned}");
+    assert!(probes(&client).await.is_empty() && kernel_events(&host).is_empty());
+    assert_eq!(run(&host, &["apply"], &text), done("created", &both));
+    let made = probes(&client).await;
+    assert!(made.iter().map(|(_, enabled, _)| *enabled).eq([true, false]), "{made:?}");
+
+    // Twice, and in other words, from a file and from standard input: the revision stays.
+    let respelled = opened(&host).replace("p:kprobes/open ", "p:open  ");
+    assert!(respelled.contains("p:open  do_sys_openat2"), "{respelled}");
+    assert_eq!(run(&host, &["apply"], &text), done("unchanged", &both));
+    assert_eq!(run(&host, &["apply"], &respelled), done("unchanged", &both[..1]));
+    assert_eq!(host.fed(&["apply", "-f", "-"], respelled.as_bytes()), done("unchanged", &both[..1]));
+    assert_eq!(probes(&client).await, made);
+
+    let pruned = run(&host, &["apply", "--prune", "-l", "team=storage"], OPEN);
+    assert_eq!(pruned, "exit: 0\n-- stdout\nkprobes/open unchanged\nkprobes/read deleted\n-- stderr\n");
+    let deleted = run(&host, &["delete"], OPEN);
+    assert!(deleted.starts_with("exit: 0\n"), "{deleted}");
+    assert!(probes(&client).await.is_empty() && kernel_events(&host).is_empty());
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn another_filter_and_another_definition_are_made() {
+    let host = Host::new().await;
+    assert_eq!(run(&host, &["apply"], OPEN), done("created", &["kprobes/open"]));
+    let filtered = format!("{OPEN}filter: dfd == -1\n");
+    let differs = run(&host, &["diff"], &filtered);
+    let is_change = |line: &&str| {
+        let is_head = line.starts_with("--") || line.starts_with("++");
+        line.starts_with(['+', '-']) && !is_head
+    };
+    assert_eq!(differs.lines().filter(is_change).collect::<Vec<_>>(), ["+filter: dfd == -1"], "{differs}");
+    assert_eq!(run(&host, &["apply"], &filtered), done("configured", &["kprobes/open"]));
+    let filter = host.server.neighbour().text("instances/i/events/kprobes/open/filter").unwrap();
+    assert_eq!(filter.trim(), "dfd == -1");
+    let wider = OPEN.replace("dfd=%di:s32", "dfd=%di:s32 flags=%dx:u64");
+    assert_eq!(run(&host, &["apply", "--atomic"], &wider), done("configured", &["kprobes/open"]));
+    assert_eq!(kernel_events(&host), "p:kprobes/open do_sys_openat2 dfd=%di:s32 flags=%dx:u64\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
@@ -139,6 +222,21 @@ async fn a_definition_without_a_name_takes_that_of_its_document() {
     ");
 }
 
+/// A prototype has no name at all.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_name_that_is_written_later_is_no_change() {
+    let (host, both) = (Host::new().await, ["mine/short", "mine/old"]);
+    let short =
+        "probe: mine/short\ndefinition: p vfs_read\n---\nprobe: mine/old\ndefinition: vfs_read(x64 file)\n";
+    assert_eq!(run(&host, &["apply"], short), done("created", &both));
+    assert!(kernel_events(&host).contains("p:mine/short vfs_read\n"), "{}", kernel_events(&host));
+    assert_eq!(run(&host, &["apply"], short), done("unchanged", &both));
+    let written = short.replace("p vfs_read", "p:mine/short vfs_read");
+    assert_eq!(run(&host, &["diff"], &written), done("", &[]));
+    let deleted = run(&host, &["delete"], &written);
+    assert!(deleted.starts_with("exit: 0\n") && kernel_events(&host).is_empty(), "{deleted}");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn mistakes_change_nothing_and_have_places() {
     let host = Host::with_probes().await;
@@ -195,4 +293,24 @@ async fn mistakes_change_nothing_and_have_places() {
     -- stderr
     error: cannot read `/nothing/there.yaml`: No such file or directory (os error 2)
     ");
+    // A change that is right is not made beside one.
+    let client = host.client().await;
+    let before = probes(&client).await;
+    let changed = open.replace("slow opens", "all opens");
+    for (text, exit, said) in [
+        ("probe: kprobes/x\nfliter: a\n", 2, "did you mean `filter`?"),
+        ("p:x vfs_read\n", 2, "`kprobectl add -f` takes those"),
+        (
+            "probe: kprobes/x\ndefinition: p:kprobes/x do_sys_openat2+3\n",
+            1,
+            "is in the middle of the instruction",
+        ),
+        ("probe: kprobes/x\ndefinition: p:kprobes/y vfs_read\n", 1, "the definition is of `kprobes/y`"),
+    ] {
+        let refused = run(&host, &["apply"], &format!("{changed}---\n{text}"));
+        assert!(refused.starts_with(&format!("exit: {exit}\n")), "{refused}");
+        assert!(refused.contains(said) && refused.contains("FILE:"), "{refused}");
+        assert!(exit == 2 || refused.contains("nothing was changed"), "{refused}");
+        assert_eq!(probes(&client).await, before);
+    }
 }

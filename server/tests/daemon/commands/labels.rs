@@ -4,11 +4,12 @@ use std::collections::HashMap;
 
 use insta::assert_snapshot;
 use kprobed_client::Error;
-use kprobed_client::api::{ListHitsRequest, ListProbesRequest, Probe, UpdateProbeRequest};
+use kprobed_client::api::{ListHitsRequest, ListProbesRequest, Probe, ProbeState, UpdateProbeRequest};
 use serde_json::Value;
 use tonic::Code;
 
 use super::Host;
+use crate::server::{self, Setup};
 
 #[tokio::test(flavor = "multi_thread")]
 async fn probes_are_made_with_labels() {
@@ -207,7 +208,12 @@ async fn the_library_selects_and_changes() {
     let set = HashMap::from([("team".to_owned(), "net".to_owned())]);
     let before = client.get_probe("open").await.unwrap().etag;
     let changed = client.change_labels("open", set.clone(), vec!["tier".to_owned()]).await.unwrap();
-    assert_eq!(changed.labels, set);
+    assert_eq!((changed.state(), &changed.labels), (ProbeState::Armed, &set));
+    assert_eq!(names(selected("team in (net,storage),!tier").await.unwrap()), ["kprobes/open"]);
+    assert_eq!(names(selected("team!=net").await.unwrap()), ["kprobes/read"]);
+    let bad = HashMap::from([("a b".to_owned(), String::new())]);
+    let refused = client.change_labels("open", bad, Vec::new()).await.unwrap_err();
+    assert_eq!(refused.rpc().map(|rpc| rpc.reason.as_str()), Some("BAD_LABEL"), "{refused}");
     let stale = UpdateProbeRequest {
         name: "open".to_owned(),
         etag: before,
@@ -216,4 +222,14 @@ async fn the_library_selects_and_changes() {
     };
     let refused = client.update_probe(stale).await.unwrap_err();
     assert_eq!(refused.rpc().map(|rpc| rpc.code), Some(Code::Aborted), "{refused}");
+}
+
+/// Labels are nothing of the kernel's.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_probe_that_the_kernel_does_not_have_is_labelled() {
+    let probes = vec![server::probe()];
+    let host = Host::with(Setup { probes, foreign: &["p:kprobes/open vfs_read"], ..Setup::default() }).await;
+    let set = HashMap::from([("state".to_owned(), "lost".to_owned())]);
+    let probe = host.client().await.change_labels("open", set.clone(), Vec::new()).await.unwrap();
+    assert_eq!((probe.state(), &probe.labels), (ProbeState::Failed, &set), "{probe:?}");
 }

@@ -16,7 +16,7 @@ use std::path::PathBuf;
 use std::process::{Command, Output, Stdio};
 
 use kprobed::config::Listen;
-use kprobed_client::{Client, ConnectOptions, Target};
+use kprobed_client::Client;
 
 use crate::server::{Server, Setup};
 
@@ -53,7 +53,7 @@ impl Host {
     }
 
     async fn client(&self) -> Client {
-        Client::connect(Target::Unix(self.server.socket()), ConnectOptions::default()).await.unwrap()
+        self.server.client().await
     }
 
     /// Writes a file, and returns its path.

@@ -1,6 +1,8 @@
 //! Tests of commands that make, show, change and delete probes.
 
 use insta::assert_snapshot;
+use kprobed_client::Error;
+use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest};
 use serde_json::Value;
 
 use super::Host;
@@ -335,12 +337,16 @@ async fn a_list_has_forms_for_scripts() {
     kprobes/read  return  disabled  vfs_read+0x0        -
     -- stderr
     ");
-    let names = |arguments: &[&str]| {
+    let words = |arguments: &[&str], key: &str| {
         let shown = host.run(&[arguments, &["-o", "json"]].concat());
         let objects = shown.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
-        objects.map(|probe| probe["name"].as_str().unwrap().to_owned()).collect::<Vec<_>>()
+        objects.map(|probe| probe[key].as_str().unwrap().to_owned()).collect::<Vec<_>>()
     };
+    let names = |arguments: &[&str]| words(arguments, "name");
     assert_eq!(names(&["list"]), ["kprobes/open", "kprobes/read"]);
+    assert_eq!(words(&["list"], "state"), ["PROBE_STATE_ARMED", "PROBE_STATE_DISABLED"]);
+    host.server.neighbour().run("do_sys_openat2", 2);
+    assert_eq!(words(&["hits", "kprobes/open"], "hits"), ["2"]);
     assert_eq!(names(&["disable", "open"]), ["kprobes/open"]);
     assert_eq!(names(&["list", "-l", "team=nobody"]), [""; 0], "a line for each, and none for none");
     // Changes print what they were about.
@@ -495,4 +501,37 @@ async fn an_event_of_the_host_is_a_probe() {
     -- stderr
     note: the kernel does not count hits of events such as `sched/sched_switch`: `kprobectl ledger` shows what was recorded of them
     ");
+}
+
+/// A request with the same id has the same outcome, and is carried out once.
+#[tokio::test(flavor = "multi_thread")]
+async fn requests_are_safe_to_repeat() {
+    let host = Host::new().await;
+    let client = host.client().await;
+    let reason = |error: Error| error.rpc().unwrap().reason.clone();
+    let create = CreateProbeRequest {
+        definition: "p:once vfs_read".to_owned(),
+        request_id: "create-once".to_owned(),
+        ..Default::default()
+    };
+    let first = client.create_probe(create.clone()).await.unwrap();
+    let second = client.create_probe(create.clone()).await.unwrap();
+    assert_eq!((first.uid, client.list_probes("").await.unwrap().len()), (second.uid, 1));
+    let other = CreateProbeRequest { definition: "p:other vfs_read".to_owned(), ..create };
+    assert_eq!(reason(client.create_probe(other).await.unwrap_err()), "REQUEST_ID_REUSED");
+    let delete = |etag: &str| {
+        let (name, etag, request_id) = ("kprobes/once".to_owned(), etag.to_owned(), "delete-once".to_owned());
+        client.delete_probe(DeleteProbeRequest { name, etag, request_id, ..Default::default() })
+    };
+    assert_eq!(reason(delete("0-0").await.unwrap_err()), "ETAG_MISMATCH");
+    delete(&first.etag).await.unwrap();
+    delete(&first.etag).await.unwrap();
+    let dry = CreateProbeRequest {
+        definition: "p:dry vfs_read".to_owned(),
+        validate_only: true,
+        ..Default::default()
+    };
+    assert_eq!(client.create_probe(dry).await.unwrap().name, "kprobes/dry");
+    assert!(client.list_probes("").await.unwrap().is_empty());
+    assert_eq!(host.server.neighbour().text("kprobe_events").unwrap(), "");
 }

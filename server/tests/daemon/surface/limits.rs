@@ -8,6 +8,8 @@ use std::time::Instant;
 
 use bytes::Bytes;
 use kprobed::config::Listen;
+use kprobed_client::Error;
+use kprobed_client::event::StreamRequest;
 use kprobed_proto::v1;
 use kprobed_proto::v1::access_service_client::AccessServiceClient;
 use kprobed_proto::v1::audit_service_client::AuditServiceClient;
@@ -191,4 +193,38 @@ async fn a_definition_of_a_change_counts_as_a_check() {
     // Without a definition nothing is judged.
     let other = v1::UpdateProbeRequest { definition: None, enabled: Some(true), ..update };
     probes.update_probe(other).await.unwrap();
+}
+
+/// What a refusal repeats of a request is cut: gRPC clients take a few kilobytes of trailers.
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_is_echoed_fits_into_trailers() {
+    const MOST: usize = 4096;
+    let server = Server::open(Listen::default(), "").await;
+    let client = server.client().await;
+    let create = |definition: String| {
+        client.create_probe(v1::CreateProbeRequest { definition, enabled: true, ..Default::default() })
+    };
+    let rpc = |error: Error| error.rpc().cloned().unwrap();
+    // Just below what gRPC takes as a message.
+    let many = "a=%di ".repeat(500_000);
+    let refused = rpc(create(format!("p:x vfs_read {many} b=%nosuch")).await.unwrap_err());
+    assert!(!refused.reason.is_empty() && refused.diagnostics.unwrap().text.len() < MOST);
+    create("p:x vfs_read a=%di".to_owned()).await.unwrap();
+    let filter = format!("{}a == 1", "(".repeat(20_000));
+    let update =
+        v1::UpdateProbeRequest { name: "x".to_owned(), filter: Some(filter.clone()), ..Default::default() };
+    let refused = rpc(client.update_probe(update).await.unwrap_err());
+    assert_eq!(refused.reason, "BAD_FILTER");
+    let shown = refused.diagnostics.unwrap().text;
+    assert!(shown.contains(" bytes)") && shown.len() < MOST, "{shown}");
+    let refused = rpc(client.get_probe(&"n".repeat(1 << 20)).await.unwrap_err());
+    assert!(refused.message.len() < MOST && refused.message.contains("bytes) ..."), "{}", refused.message);
+    let label = v1::CreateProbeRequest {
+        definition: "p:y vfs_read".to_owned(),
+        labels: [("k".to_owned(), "v".repeat(1 << 20))].into(),
+        ..Default::default()
+    };
+    assert_eq!(rpc(client.create_probe(label).await.unwrap_err()).reason, "BAD_LABEL");
+    let streamed = client.stream_events(StreamRequest::new().filter(&filter)).await.map(drop);
+    assert!(rpc(streamed.unwrap_err()).message.len() < MOST);
 }

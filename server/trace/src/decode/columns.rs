@@ -10,6 +10,9 @@
 
 use std::sync::Arc;
 
+use bytes::Bytes;
+use kprobed_proto::v1;
+
 use super::packed::Packed;
 use super::row::DecodeError;
 use super::stack;
@@ -26,7 +29,7 @@ pub struct Columns {
     pub timestamps_ns: Vec<u64>,
     /// Thread ids (`common_pid`), 32 bits each; 0 is the idle task.
     pub tids: Packed,
-    /// `common_flags` as recorded, a byte each. See [`Context`](super::Context).
+    /// `common_flags` as recorded, a byte each.
     pub flags: Packed,
     /// `common_preempt_count` as recorded, a byte each.
     pub preempt_counts: Packed,
@@ -58,39 +61,6 @@ pub struct Column {
     pub faults: Vec<u8>,
 }
 
-/// Parts of columns for [`Columns::from_parts`]: see there and at the fields of [`Columns`]. The bytes
-/// are those of all rows, or of one row that stands for all.
-#[derive(Clone, Debug, Default)]
-pub struct ColumnsParts {
-    /// Times.
-    pub timestamps_ns: Vec<u64>,
-    /// Thread ids; empty if they are unknown.
-    pub tids: Vec<u8>,
-    /// Flags; empty if they are unknown.
-    pub flags: Vec<u8>,
-    /// Preempt counts; empty if they are unknown.
-    pub preempt_counts: Vec<u8>,
-    /// Addresses.
-    pub ips: Vec<u8>,
-    /// Return addresses.
-    pub return_ips: Vec<u8>,
-    /// The fields of the schema.
-    pub fields: Vec<ColumnParts>,
-}
-
-/// Parts of a [`Column`].
-#[derive(Clone, Debug, Default)]
-pub struct ColumnParts {
-    /// See [`Column::values`].
-    pub values: Vec<u8>,
-    /// See [`Column::offsets`].
-    pub offsets: Vec<u8>,
-    /// See [`Column::bytes`].
-    pub bytes: Vec<u8>,
-    /// See [`Column::faults`].
-    pub faults: Vec<u8>,
-}
-
 /// One value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Value<'a> {
@@ -111,14 +81,8 @@ pub enum Value<'a> {
 impl Columns {
     /// No rows yet.
     pub(super) fn new(schema: Arc<Schema>) -> Self {
-        let fields = schema
-            .fields
-            .iter()
-            .map(|field| {
-                let values_per_row = field.array_len.and_then(|count| usize::try_from(count).ok());
-                Column::new(field.kind, values_per_row.unwrap_or(1))
-            })
-            .collect();
+        let fields =
+            schema.fields.iter().map(|field| Column::new(field.kind, field.values_per_row())).collect();
         Self {
             schema,
             timestamps_ns: Vec::new(),
@@ -151,42 +115,50 @@ impl Columns {
         self.timestamps_ns.is_empty()
     }
 
-    /// Columns made from parts that were sent or stored. Absent if the parts do not fit the schema:
-    /// [`Columns`] keeps its invariants.
-    pub fn from_parts(schema: Arc<Schema>, parts: ColumnsParts) -> Option<Self> {
-        let rows = parts.timestamps_ns.len();
-        let common = |row_bytes: usize, bytes: Vec<u8>| {
-            // One value stands for all rows, of which there may be none.
-            let has_none = bytes.is_empty() || (rows == 0 && bytes.len() == row_bytes);
-            if has_none { Some(Packed::new(row_bytes)) } else { Packed::from_bytes(row_bytes, rows, bytes) }
-        };
-        if parts.fields.len() != schema.fields.len() {
+    /// Columns made from a message that was sent or stored. Absent if it does not fit the schema: [`Columns`] keeps its
+    /// invariants.
+    pub(crate) fn from_message(schema: Arc<Schema>, group: v1::EventGroup) -> Option<Self> {
+        let rows = group.rows as usize;
+        if group.offsets_ns.len() != rows.checked_mul(4)? || group.columns.len() != schema.fields.len() {
             return None;
         }
+        let common = |row_bytes: usize, bytes: Bytes| {
+            // One value stands for all rows, of which there may be none.
+            let has_none = bytes.is_empty() || (rows == 0 && bytes.len() == row_bytes);
+            if has_none {
+                Some(Packed::new(row_bytes))
+            } else {
+                Packed::from_bytes(row_bytes, rows, bytes.into())
+            }
+        };
         let mut columns = Self::new(schema);
-        for (column, part) in columns.fields.iter_mut().zip(parts.fields) {
+        for (column, part) in columns.fields.iter_mut().zip(group.columns) {
             let values = rows.checked_mul(column.values_per_row)?;
-            column.bytes = part.bytes;
-            column.faults = part.faults;
+            column.bytes = part.data.into();
+            column.faults = part.faults.into();
             if column.kind == FieldKind::String {
-                column.offsets = part.offsets;
+                column.offsets = part.offsets.into();
                 if !column.offsets_are_sound(values) || !part.values.is_empty() {
                     return None;
                 }
             } else {
+                if !part.offsets.is_empty() || !column.bytes.is_empty() {
+                    return None;
+                }
                 let row_bytes = column.values_per_row.checked_mul(column.kind.value_bytes())?;
-                column.values = Packed::from_bytes(row_bytes, rows, part.values)?;
+                column.values = Packed::from_bytes(row_bytes, rows, part.values.into())?;
             }
             if !column.faults.is_empty() && column.faults.len() != values.div_ceil(8) {
                 return None;
             }
         }
-        columns.timestamps_ns = parts.timestamps_ns;
-        columns.tids = common(4, parts.tids)?;
-        columns.flags = common(1, parts.flags)?;
-        columns.preempt_counts = common(1, parts.preempt_counts)?;
-        columns.ips = common(ADDRESS_BYTES, parts.ips)?;
-        columns.return_ips = common(ADDRESS_BYTES, parts.return_ips)?;
+        let offsets = group.offsets_ns.as_chunks().0.iter().map(|offset| u32::from_le_bytes(*offset));
+        columns.timestamps_ns = offsets.map(|offset| group.base_ns.wrapping_add(offset.into())).collect();
+        columns.tids = common(4, group.tids)?;
+        columns.flags = common(1, group.flags)?;
+        columns.preempt_counts = common(1, group.preempt_counts)?;
+        columns.ips = common(ADDRESS_BYTES, group.ips)?;
+        columns.return_ips = common(ADDRESS_BYTES, group.return_ips)?;
         Some(columns)
     }
 
@@ -201,13 +173,6 @@ impl Columns {
         for column in &mut self.fields {
             column.truncate(0);
         }
-    }
-
-    /// Takes all rows with their memory, and leaves the columns empty.
-    #[must_use]
-    pub fn take(&mut self) -> Self {
-        let empty = Self::new(Arc::clone(&self.schema));
-        std::mem::replace(self, empty)
     }
 
     /// The rows with these indices, which are ascending. Indices after the last row are ignored.

@@ -10,22 +10,12 @@
 //! * `__kpd_end`, a constant string after all arguments, so that each guard and every string of the
 //!   user has a descriptor after it, and a preset length that is not zero.
 //!
-//! Owns their names; `guard` of the definition language adds them. Never decodes a record. The
+//! Owns what a name says; [`guard`] of the definition language makes it. Never decodes a record. The
 //! guards show nothing on kernels that give an unreadable string the length 0, as all did before
 //! 6.6 and its backports (kernel/trace/trace_probe_tmpl.h:store_trace_args).
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-/// Prefix of the names of all hidden arguments.
-const PREFIX: &str = "__kpd_";
-
-/// Name of the constant string after all arguments.
-pub const COMPANION_END: &str = "__kpd_end";
-
-/// Prefix of a guard's name, before the number of the guarded field.
-pub const COMPANION_GUARD_PREFIX: &str = "__kpd_g";
-
-/// Suffix of a guard's name, after that number, if it guards the end of an array.
-pub const COMPANION_ARRAY_END_SUFFIX: &str = "_e";
+use kprobed_lang::definition::guard;
 
 /// Role of an argument, by its name.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -45,14 +35,11 @@ pub(super) enum Role {
 
 /// The role of the argument called `name`.
 pub(super) fn role(name: &str) -> Role {
-    if !name.starts_with(PREFIX) {
-        return Role::User;
-    }
-    if name == COMPANION_END {
+    let Some(hidden) = name.strip_prefix(guard::PREFIX) else { return Role::User };
+    if name == guard::END {
         return Role::End;
     }
-    let number = name.strip_prefix(COMPANION_GUARD_PREFIX);
-    let number = number.map(|number| number.strip_suffix(COMPANION_ARRAY_END_SUFFIX).unwrap_or(number));
+    let number = hidden.strip_prefix('g').map(|number| number.strip_suffix("_e").unwrap_or(number));
     match number.map(str::parse) {
         Some(Ok(field)) => Role::Guard { field },
         _ => Role::Unknown,

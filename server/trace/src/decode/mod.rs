@@ -15,7 +15,6 @@ mod columns;
 mod companion;
 mod compiled;
 mod computed;
-mod context;
 mod declared;
 mod dynamic;
 mod gather;
@@ -27,10 +26,8 @@ mod table;
 #[cfg(test)]
 mod tests;
 
-pub use columns::{Column, ColumnParts, Columns, ColumnsParts, Value};
-pub use companion::{COMPANION_ARRAY_END_SUFFIX, COMPANION_END, COMPANION_GUARD_PREFIX};
+pub use columns::{Column, Columns, Value};
 pub use compiled::{CompileError, CompileOptions, CompiledFormat};
-pub use context::Context;
 pub use gather::{WINDOW_BYTES, Window};
 pub use kprobed_filter::{Base, FieldKind, FieldSchema, Notation, Position, Schema};
 pub use packed::Packed;

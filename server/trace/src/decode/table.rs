@@ -29,9 +29,11 @@ impl<T> FormatTable<T> {
         self.entries.get_mut(index)?.replace(entry)
     }
 
-    /// Removes the entry of an event.
-    pub fn remove(&mut self, id: u16) -> Option<T> {
-        self.entries.get_mut(usize::from(id))?.take()
+    /// Removes the entries that are not to stay.
+    pub fn retain(&mut self, stays: impl Fn(&T) -> bool) {
+        for entry in &mut self.entries {
+            *entry = entry.take().filter(&stays);
+        }
     }
 
     /// The entry for a record, by the `common_type` at its beginning
@@ -74,8 +76,8 @@ mod tests {
         assert_eq!(table.insert(0x0570, "c"), Some("a"));
         assert_eq!(table.lookup_mut(&[0x70, 0x05]), Some(&mut "c"));
         assert_eq!(table.iter_mut().collect::<Vec<_>>(), [(0x0570, &mut "c"), (u16::MAX, &mut "b")]);
-        assert_eq!(table.remove(0x0570), Some("c"));
-        assert_eq!(table.remove(0x0570), None);
+        table.retain(|entry| *entry != "c");
         assert_eq!(table.lookup(&[0x70, 0x05]), None);
+        assert_eq!(table.lookup(&[0xff, 0xff]), Some(&"b"));
     }
 }

@@ -11,7 +11,7 @@ use std::collections::BTreeMap;
 use std::sync::Arc;
 
 use super::Filter;
-use crate::decode::{COMPANION_END, COMPANION_GUARD_PREFIX, Schema};
+use crate::decode::Schema;
 use kprobed_host::tracefs::format::{Format, Shape};
 use kprobed_lang::definition::guard;
 
@@ -28,7 +28,7 @@ impl Proofs {
     /// The proofs for an event as the kernel describes it. Only probes have any.
     pub fn of(format: &Format) -> Self {
         let has = |name: &str| format.fields.iter().any(|field| field.name == name);
-        if !has(COMPANION_END) {
+        if !has(guard::END) {
             return Self::default();
         }
         let own = format.fields.iter().filter(|field| {
@@ -36,8 +36,7 @@ impl Proofs {
             !is_head && !field.name.starts_with(guard::PREFIX)
         });
         let proof = |(index, name, shape): (usize, &str, Shape)| {
-            let guard = format!("{COMPANION_GUARD_PREFIX}{index}");
-            let end = guard::END_TEXT;
+            let (guard, end) = (guard::companion_name(index), guard::END_TEXT);
             let text = match shape {
                 Shape::DataLoc => format!("{name} ~ \"*\" && !({name} ~ \"*{end}\")"),
                 Shape::Scalar { .. } | Shape::Array { .. } if has(&guard) => {

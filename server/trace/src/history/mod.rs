@@ -22,4 +22,6 @@ mod tests;
 pub use counters::HistoryCounts;
 pub use error::HistoryError;
 pub use handle::History;
-pub use reader::{HistoryItems, HistoryReader, HistoryStart};
+pub use reader::{HistoryItems, HistoryReader};
+
+pub use crate::spool::HistoryStart;

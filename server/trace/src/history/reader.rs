@@ -9,26 +9,12 @@ use std::sync::Arc;
 
 use super::stored;
 use crate::pipeline::{
-    Content, Delivery, Draft, Item, Loss, LossCause, Order, Origin, Replay, ReplayStart, Since, Span,
-    Subscription,
+    Delivery, Item, Loss, LossCause, Order, Origin, Replay, ReplayStart, Since, Span, Subscription,
 };
 use crate::spool::{
-    Cursor, EntryKind, EpochStart, Limit, Missing, MissingCause, Position, Spool, SpoolEntry, SpoolError,
+    Cursor, EntryKind, EpochStart, HistoryStart, Limit, Missing, MissingCause, Spool, SpoolEntry, SpoolError,
     SpoolItem, SpoolReader,
 };
-
-/// Position in the history at which a stream begins.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum HistoryStart {
-    /// The first event after this cursor.
-    Cursor(Cursor),
-    /// The first event of this time or later, in nanoseconds since 1970.
-    SinceWall(u64),
-    /// The last selected events, this many of them.
-    Last(u64),
-    /// The oldest event.
-    Oldest,
-}
 
 /// Some items of the history, in order.
 #[derive(Debug, Default)]
@@ -71,22 +57,23 @@ impl HistoryReader {
         start: HistoryStart,
         subscription: Arc<Subscription>,
     ) -> Result<Self, SpoolError> {
-        let mut begin = ReplayStart::default();
-        let reader = match start {
-            HistoryStart::Cursor(cursor) => spool.reader(Position::Cursor(cursor))?,
-            HistoryStart::SinceWall(wall_ns) => {
-                begin.since = Some(Since::wall(wall_ns));
-                spool.reader(Position::SinceWall(wall_ns))?
-            }
-            HistoryStart::Oldest => spool.reader(Position::Beginning)?,
+        let start = match start {
+            // Sampling keeps one in this many of them.
             HistoryStart::Last(wanted) => {
-                // Sampling keeps one in this many of them.
-                let wanted = wanted.saturating_mul(subscription.view().sample_one_in.max(1));
-                let mut counter = Counter::new(&subscription);
-                let reader = spool.reader_of_last(wanted, |entry| counter.count(entry))?;
-                begin.skip = counter.counted.saturating_sub(wanted);
-                reader
+                HistoryStart::Last(wanted.saturating_mul(subscription.view().sample_one_in.max(1)))
             }
+            start => start,
+        };
+        let mut counter = Counter::new(&subscription);
+        let reader = spool.reader(start, |entry| counter.count(entry))?;
+        let begin = match start {
+            HistoryStart::SinceWall(wall_ns) => {
+                ReplayStart { since: Some(Since::wall(wall_ns)), ..ReplayStart::default() }
+            }
+            HistoryStart::Last(wanted) => {
+                ReplayStart { skip: counter.counted.saturating_sub(wanted), ..ReplayStart::default() }
+            }
+            HistoryStart::Cursor(_) | HistoryStart::Oldest => ReplayStart::default(),
         };
         Ok(Self {
             reader,
@@ -153,9 +140,8 @@ impl HistoryReader {
     }
 
     fn begin_epoch(&mut self, start: EpochStart, items: &mut Vec<Item>) {
-        let EpochStart { boot_id, epoch, sequence, previous_ended_cleanly } = start;
-        let may_miss = !self.is_first && previous_ended_cleanly == Some(false);
-        items.push(Item::Epoch { cursor: Cursor { boot_id, epoch, sequence }, may_miss });
+        let may_miss = !self.is_first && start.previous_ended_cleanly == Some(false);
+        items.push(Item::Epoch { cursor: start.at, may_miss });
         self.is_first = false;
         self.begin.since.iter_mut().for_each(Since::forget_time_stamp);
         self.replay.forget();
@@ -260,7 +246,7 @@ impl HistoryReader {
             span: Span { first_ns: entry.first_ns, last_ns: entry.last_ns },
             wall_offset_ns: entry.wall_offset_ns,
             origins: Arc::clone(&self.all_origins),
-            content: Content::Message(entry.payload.clone()),
+            message: entry.payload.clone(),
         }
     }
 }
@@ -289,15 +275,10 @@ impl<'a> Counter<'a> {
             }
             EntryKind::Loss => 0,
             EntryKind::Events if self.subscription.view().is_of_everything() => entry.events.into(),
-            EntryKind::Events => {
-                stored::batch(&entry.payload, &self.origins).map_or(0, |batch| self.wanted(&batch.draft()))
-            }
+            EntryKind::Events => stored::batch(&entry.payload, &self.origins)
+                .map_or(0, |batch| self.subscription.wanted_of(&self.replay, &batch.draft())),
         };
         self.counted += events;
         events
-    }
-
-    fn wanted(&mut self, draft: &Draft<'_>) -> u64 {
-        self.subscription.wanted_of(&self.replay, draft)
     }
 }

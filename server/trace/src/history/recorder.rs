@@ -155,7 +155,7 @@ impl Recorder {
             self.store_origin(origin, delivery.sequence)?;
         }
         let too_large =
-            || AppendError::TooLarge { bytes: delivery.message().len() as u64, limit: u32::MAX.into() };
+            || AppendError::TooLarge { bytes: delivery.message.len() as u64, limit: u32::MAX.into() };
         let entry = stored::events_entry(delivery).ok_or_else(too_large)?;
         let schemas: Vec<_> = delivery.origins.iter().map(|origin| origin.schema_id).collect();
         self.writer.append(&entry, &schemas)

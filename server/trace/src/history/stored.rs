@@ -12,12 +12,10 @@ use bytes::Bytes;
 use kprobed_proto::v1;
 use prost::Message;
 
-use crate::decode::FieldKind;
+use crate::decode::{FieldKind, Schema};
 use crate::pipeline::{ColumnBatch, Delivery, Group, Loss, Origin};
 use crate::spool::{EntryKind, SpoolEntry};
-use crate::wire::{
-    Symbol, Task, loss_from_message, read_batch, read_group, schema_from_message, schema_message,
-};
+use crate::wire::{Symbol, Task, loss_from_message, read_batch, read_group, schema_message};
 use kprobed_host::kernel::ClockMapping;
 use kprobed_lang::model::{Labels, ProbeName, ProbeUid};
 
@@ -60,15 +58,15 @@ pub(super) fn schema_entry(origin: &Origin, labels: &Labels, sequence: u64) -> S
 /// Decodes an origin. `None` if the bytes are not an origin.
 pub(super) fn origin(payload: &[u8]) -> Option<Origin> {
     let stored = StoredOrigin::decode(payload).ok()?;
-    let message = stored.schema?;
-    let mut schema = schema_from_message(&message).ok()?;
+    let read = kprobed_event::Schema::try_from(stored.schema?).ok()?;
+    let mut schema = Schema { fields: read.fields().to_vec(), is_return: read.is_return() };
     for index in stored.named {
         let field = schema.fields.get_mut(usize::try_from(index).ok()?)?;
         field.kind = Some(FieldKind::SymbolName).filter(|_| field.kind == FieldKind::String)?;
     }
-    let name: ProbeName = message.probe.parse().ok()?;
+    let name: ProbeName = read.probe().parse().ok()?;
     let type_id = u16::try_from(stored.type_id).ok()?;
-    let origin = Origin::new(message.schema_id, ProbeUid(message.probe_uid), name, type_id, Arc::new(schema));
+    let origin = Origin::new(read.id(), ProbeUid(read.probe_uid()), name, type_id, Arc::new(schema));
     origin.set_labels(Labels::new(stored.labels).ok()?);
     Some(origin)
 }
@@ -84,7 +82,7 @@ pub(super) fn events_entry(delivery: &Delivery) -> Option<SpoolEntry> {
         last_ns: delivery.span.last_ns,
         wall_offset_ns: delivery.wall_offset_ns,
         key: delivery.cpu,
-        payload: delivery.message().clone(),
+        payload: delivery.message.clone(),
     })
 }
 

@@ -299,11 +299,10 @@ fn each_address(group: &Group, mut found: impl FnMut(u64)) {
             continue;
         }
         let Some(column) = columns.fields.get(index) else { continue };
-        let elements = field.array_len.unwrap_or(1) as usize;
         // One row stands for all if they are equal.
         let rows = if column.values.once().is_some() { 1 } else { columns.len() };
         for row in 0..rows {
-            for element in 0..elements {
+            for element in 0..field.values_per_row() {
                 if let Some(Value::Symbol(address)) = column.value(row, element) {
                     found(address);
                 }

@@ -1,7 +1,6 @@
 //! Draft of a log entry: decoded events of one CPU, as columns, before they are published.
 //!
-//! Owns the borrowed form ([`Draft`]) and the one that is kept ([`ColumnBatch`]). Never numbers
-//! events: the hub does.
+//! Owns the borrowed form ([`Draft`]) and the owned one ([`ColumnBatch`]). Never numbers events: the hub does.
 
 use std::sync::Arc;
 
@@ -54,8 +53,7 @@ impl Draft<'_> {
     }
 }
 
-/// Events of one CPU, owned: those of a subscriber that asked for columns, or of an entry read from
-/// the history.
+/// Events of one CPU, owned: those of an entry read from the history, or without their kernel addresses.
 #[derive(Clone, Debug)]
 pub struct ColumnBatch {
     /// The CPU.
@@ -75,11 +73,5 @@ impl ColumnBatch {
     pub fn draft(&self) -> Draft<'_> {
         let Self { cpu, groups, tasks, symbols, clock } = self;
         Draft { cpu: *cpu, groups, tasks, symbols, clock: *clock }
-    }
-
-    /// Approximate bytes of memory that it takes.
-    pub fn bytes(&self) -> usize {
-        let groups = self.groups.iter().map(|group| group.columns.bytes()).sum::<usize>();
-        groups.saturating_add(self.tasks.len().saturating_add(self.symbols.len()).saturating_mul(64))
     }
 }

@@ -9,47 +9,51 @@ use bytes::Bytes;
 
 use super::Draft;
 use super::draft::{ColumnBatch, Group};
-use super::item::{Content, Form};
 use super::selection::{Picked, Selected};
 use super::view::View;
-use crate::wire::{self, Envelope, GroupRows, MessagePool, Projection, Rows, Task};
+use crate::wire::{self, Envelope, GroupRows, MessagePool, Projection, Task};
 
 /// Encodings of one batch so far.
 #[derive(Debug)]
 pub(super) struct Encodings<'a> {
     messages: Vec<(Vec<usize>, Projection, Bytes)>,
-    columns: Vec<(Vec<usize>, Arc<ColumnBatch>)>,
     pool: &'a MessagePool,
 }
 
 impl<'a> Encodings<'a> {
     pub(super) const fn new(pool: &'a MessagePool) -> Self {
-        Self { messages: Vec::new(), columns: Vec::new(), pool }
+        Self { messages: Vec::new(), pool }
     }
 
-    /// The selected events, in the form that the view asks for.
-    pub(super) fn content(
+    /// The message with the selected events.
+    pub(super) fn message(
         &mut self,
         draft: &Draft<'_>,
         selected: &Selected,
         sequence: u64,
         view: &View,
-    ) -> Content {
+    ) -> Bytes {
         if view.hides_addresses() {
-            return self.hidden(draft, selected, sequence, view);
+            return self.hidden(draft, selected, sequence);
         }
-        match view.form {
-            Form::Message => Content::Message(self.message(draft, selected, sequence, &view.projection)),
-            Form::Columns => Content::Columns(self.columns(draft, selected)),
+        if !selected.is_whole() {
+            return encode(draft, selected, (sequence, draft.events()), self.pool);
         }
+        let groups = || selected.groups.iter().map(|picked| picked.group);
+        let same = |(known, projection, _): &&(Vec<usize>, Projection, Bytes)| {
+            *projection == view.projection && known.iter().copied().eq(groups())
+        };
+        if let Some((_, _, bytes)) = self.messages.iter().find(same) {
+            return bytes.clone();
+        }
+        let bytes = encode(draft, selected, (sequence, draft.events()), self.pool);
+        self.messages.push((groups().collect(), view.projection.clone(), bytes.clone()));
+        bytes
     }
 
     /// The same without kernel addresses. Nothing of it is shared: few subscribers are of this kind.
-    fn hidden(&self, draft: &Draft<'_>, selected: &Selected, sequence: u64, view: &View) -> Content {
+    fn hidden(&self, draft: &Draft<'_>, selected: &Selected, sequence: u64) -> Bytes {
         let batch = columns_of(draft, selected).without_addresses();
-        if view.form == Form::Columns {
-            return Content::Columns(Arc::new(batch));
-        }
         let groups = selected.groups.iter().enumerate();
         let groups = groups.map(|(group, picked)| Picked {
             group,
@@ -57,49 +61,8 @@ impl<'a> Encodings<'a> {
             projected: Arc::clone(&picked.projected),
         });
         let whole = Selected { groups: groups.collect(), ..Selected::default() };
-        Content::Message(encode(&batch.draft(), &whole, (sequence, draft.events()), self.pool))
+        encode(&batch.draft(), &whole, (sequence, draft.events()), self.pool)
     }
-
-    fn message(
-        &mut self,
-        draft: &Draft<'_>,
-        selected: &Selected,
-        sequence: u64,
-        projection: &Projection,
-    ) -> Bytes {
-        if !selected.is_whole() {
-            return encode(draft, selected, (sequence, draft.events()), self.pool);
-        }
-        let same = |(groups, other, _): &&(Vec<usize>, Projection, Bytes)| {
-            other == projection && are(groups, selected)
-        };
-        if let Some((_, _, bytes)) = self.messages.iter().find(same) {
-            return bytes.clone();
-        }
-        let bytes = encode(draft, selected, (sequence, draft.events()), self.pool);
-        self.messages.push((indices(selected), projection.clone(), bytes.clone()));
-        bytes
-    }
-
-    fn columns(&mut self, draft: &Draft<'_>, selected: &Selected) -> Arc<ColumnBatch> {
-        if !selected.is_whole() {
-            return Arc::new(columns_of(draft, selected));
-        }
-        if let Some((_, batch)) = self.columns.iter().find(|(groups, _)| are(groups, selected)) {
-            return Arc::clone(batch);
-        }
-        let batch = Arc::new(columns_of(draft, selected));
-        self.columns.push((indices(selected), Arc::clone(&batch)));
-        batch
-    }
-}
-
-fn indices(selected: &Selected) -> Vec<usize> {
-    selected.groups.iter().map(|picked| picked.group).collect()
-}
-
-fn are(groups: &[usize], selected: &Selected) -> bool {
-    groups.iter().eq(selected.groups.iter().map(|picked| &picked.group))
 }
 
 /// `sequence` is the place of the log entry, which has so many events.
@@ -117,7 +80,7 @@ fn encode(
             Some(GroupRows {
                 schema_id: group.origin.schema_id,
                 columns: &group.columns,
-                rows: picked.rows.as_deref().map_or(Rows::All, Rows::Some),
+                rows: picked.rows.as_deref(),
                 projected: &picked.projected,
             })
         })

@@ -155,7 +155,7 @@ mod tests {
         let batch = |of: usize| {
             let items = taken(&subscribers[of]);
             let [Item::Batch(batch)] = items.as_slice() else { panic!("{items:?}") };
-            read_batch(batch.message()).unwrap()
+            read_batch(&batch.message).unwrap()
         };
         // Equal values of all rows are sent once; a single row is sent as it is.
         for (of, ip, pointer) in

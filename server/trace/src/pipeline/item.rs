@@ -8,7 +8,7 @@ use std::sync::Arc;
 use bytes::Bytes;
 
 use super::counters::Span;
-use super::{ColumnBatch, Loss, Origin};
+use super::{Loss, Origin};
 use crate::spool::Cursor;
 
 /// One item of a stream.
@@ -53,44 +53,6 @@ pub struct Delivery {
     pub wall_offset_ns: i64,
     /// The probes that recorded them.
     pub origins: Arc<[Arc<Origin>]>,
-    /// The events, in the form that the subscriber asked for.
-    pub content: Content,
-}
-
-/// Events in one of their forms, shared by all subscribers with the same selection.
-#[derive(Clone, Debug)]
-pub enum Content {
-    /// A serialised `StreamEventsResponse`.
-    Message(Bytes),
-    /// Columns, for exporters that convert the events to another form.
-    Columns(Arc<ColumnBatch>),
-}
-
-/// The form in which a subscriber wants its events.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub enum Form {
-    /// [`Content::Message`].
-    #[default]
-    Message,
-    /// [`Content::Columns`], with all fields: the reader of the columns applies a projection.
-    Columns,
-}
-
-impl Delivery {
-    /// The message; empty if the subscriber asked for columns.
-    pub const fn message(&self) -> &Bytes {
-        static NONE: Bytes = Bytes::new();
-        match &self.content {
-            Content::Message(message) => message,
-            Content::Columns(_) => &NONE,
-        }
-    }
-
-    /// Approximate bytes of memory that the events take.
-    pub fn bytes(&self) -> u64 {
-        match &self.content {
-            Content::Message(message) => message.len() as u64,
-            Content::Columns(batch) => batch.bytes() as u64,
-        }
-    }
+    /// The events: a serialised `StreamEventsResponse`, shared by all subscribers with the same selection.
+    pub message: Bytes,
 }

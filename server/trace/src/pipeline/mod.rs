@@ -53,7 +53,7 @@ pub use draft::{ColumnBatch, Draft, Group};
 pub use handover::HandoverWindow;
 pub use hidden::{hidden, hidden_in};
 pub use hub::{Hub, SubscriberCounts};
-pub use item::{Content, Delivery, Form, Item};
+pub use item::{Delivery, Item};
 pub use kprobed_event::LossCause;
 pub use names::{AddressNames, TaskNames};
 pub use pace::Pace;

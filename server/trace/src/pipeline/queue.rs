@@ -6,6 +6,7 @@
 //! up. Never waits for the subscriber.
 
 use std::collections::{BTreeMap, VecDeque};
+use std::mem::discriminant;
 use std::sync::Arc;
 
 use super::counters::Span;
@@ -112,7 +113,7 @@ impl Queue {
 
     /// Takes events, or applies the overflow policy.
     pub(super) fn push_batch(&mut self, batch: Delivery) {
-        let (events, bytes) = (batch.events, batch.bytes());
+        let (events, bytes) = (batch.events, batch.message.len() as u64);
         if !self.fits(events, bytes) {
             match self.limits.overflow {
                 Overflow::DropOldest => self.make_room(events, bytes),
@@ -142,7 +143,7 @@ impl Queue {
             match self.entries.pop_front() {
                 Some(Item::Batch(batch)) => {
                     self.counts.queued -= batch.events;
-                    self.shrink(batch.bytes());
+                    self.shrink(batch.message.len() as u64);
                     self.note_dropped(&batch);
                     self.remember(dropped(&batch));
                 }
@@ -179,17 +180,7 @@ impl Queue {
 
     /// Takes a watermark, which replaces an earlier one if nothing but progress was queued since.
     pub(super) fn push_watermark(&mut self, watermark_ns: u64) {
-        for entry in self.entries.iter_mut().rev() {
-            match entry {
-                Item::Watermark(last) => {
-                    *last = watermark_ns;
-                    return;
-                }
-                Item::Progress(_) => {}
-                _ => break,
-            }
-        }
-        self.entries.push_back(Item::Watermark(watermark_ns));
+        self.push_place(Item::Watermark(watermark_ns));
     }
 
     /// Records that no event was selected up to a log position, and queues a progress item if that
@@ -200,18 +191,18 @@ impl Queue {
             return false;
         }
         self.told = sequence;
-        for entry in self.entries.iter_mut().rev() {
-            match entry {
-                Item::Progress(last) => {
-                    *last = sequence;
-                    return true;
-                }
-                Item::Watermark(_) => {}
-                _ => break,
-            }
-        }
-        self.entries.push_back(Item::Progress(sequence));
+        self.push_place(Item::Progress(sequence));
         true
+    }
+
+    /// Takes a watermark or progress, each of which replaces an earlier one behind the last other item.
+    fn push_place(&mut self, place: Item) {
+        let is_place = |item: &&mut Item| matches!(item, Item::Watermark(_) | Item::Progress(_));
+        let mut places = self.entries.iter_mut().rev().take_while(is_place);
+        match places.find(|item| discriminant(&**item) == discriminant(&place)) {
+            Some(earlier) => *earlier = place,
+            None => self.entries.push_back(place),
+        }
     }
 
     /// Takes a mark, which is never dropped.
@@ -238,13 +229,11 @@ impl Queue {
             // that takes everything before a watermark for complete.
             Some(Item::Watermark(_)) | None => [self.untold.keys().next().copied(), None],
         };
-        if let Some(loss) = cpus.into_iter().flatten().find_map(|cpu| self.take_untold(cpu)) {
-            return Some(Item::Loss(loss));
-        }
-        let mut item = self.entries.pop_front()?;
+        let untold = cpus.into_iter().flatten().find_map(|cpu| self.take_untold(cpu)).map(Item::Loss);
+        let mut item = untold.or_else(|| self.entries.pop_front())?;
         match &mut item {
             Item::Batch(batch) => {
-                self.shrink(batch.bytes());
+                self.shrink(batch.message.len() as u64);
                 self.counts.queued -= batch.events;
                 self.counts.delivered += batch.events;
                 self.counts.delivered_span.note(batch.span.first_ns);
@@ -267,9 +256,8 @@ impl Queue {
         if untold.is_empty() {
             self.untold.remove(&cpu);
         }
-        let loss = loss?;
-        self.counts.loss_records += 1;
-        Some(Loss { before_ns: self.next_time_of(cpu), ..loss })
+        // The next event may be a later one than when the loss was dropped.
+        Some(Loss { before_ns: 0, ..loss? })
     }
 
     /// Time stamp of the first queued event of a CPU; 0 if there is none yet.

@@ -354,6 +354,6 @@ impl SelectedProbe {
         let hides_names = matches!(filter, BoundFilter::Program(_))
             && view.hides_addresses()
             && view.filter.as_ref().is_some_and(|filter| compares_names(filter, &origin.schema));
-        Some(Self { filter, hides_names, projected: Arc::new(view.projection.of(&origin.schema)) })
+        Some(Self { filter, hides_names, projected: Arc::new(view.projection.of(&origin.schema.fields)) })
     }
 }

@@ -110,14 +110,7 @@ impl SourceTable {
         if gone.is_empty() {
             return;
         }
-        self.change(|sources| {
-            let is_gone = |source: &Arc<EventSource>| gone.contains(&source.origin.uid);
-            let ids: Vec<_> =
-                sources.iter_mut().filter(|(_, source)| is_gone(source)).map(|(id, _)| id).collect();
-            for id in ids {
-                sources.remove(id);
-            }
-        });
+        self.change(|sources| sources.retain(|source| !gone.contains(&source.origin.uid)));
     }
 
     fn change(&self, change: impl FnOnce(&mut Sources)) {

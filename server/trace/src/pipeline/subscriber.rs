@@ -88,8 +88,7 @@ impl Subscriber {
         })
     }
 
-    /// The selected events of a batch, in the form that the subscriber wants. Absent if there are
-    /// none.
+    /// The selected events of a batch. Absent if there are none.
     pub(super) fn delivery(
         &self,
         draft: &Draft<'_>,
@@ -100,7 +99,7 @@ impl Subscriber {
         if selected.events == 0 {
             return None;
         }
-        let content = encodings.content(draft, selected, sequence, &self.view);
+        let message = encodings.message(draft, selected, sequence, &self.view);
         let origins = selected
             .groups
             .iter()
@@ -114,7 +113,7 @@ impl Subscriber {
             span: Span { first_ns: draft.first_ns(), last_ns: draft.last_ns() },
             wall_offset_ns: draft.clock.wall_offset_ns,
             origins: origins.collect(),
-            content,
+            message,
         })
     }
 

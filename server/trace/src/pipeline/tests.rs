@@ -49,7 +49,7 @@ fn now<T>(future: impl Future<Output = T>) -> Option<T> {
 pub(super) fn summary(items: &[Item]) -> Vec<String> {
     let text = |item: &Item| match item {
         Item::Batch(batch) => {
-            let rows: u32 = read_batch(batch.message()).unwrap().groups.iter().map(|group| group.rows).sum();
+            let rows: u32 = read_batch(&batch.message).unwrap().groups.iter().map(|group| group.rows).sum();
             assert_eq!(u64::from(rows), batch.events);
             format!("{rows} of cpu{}", batch.cpu)
         }
@@ -375,7 +375,7 @@ fn one_in_ten_is_taken_of_all_batches_together() {
     let mut tids = Vec::new();
     for item in taken(&subscription) {
         let Item::Batch(batch) = item else { panic!("{item:?}") };
-        let message = read_batch(batch.message()).unwrap();
+        let message = read_batch(&batch.message).unwrap();
         tids.push(message.groups[0].tids.to_vec());
         assert_eq!(batch.log_events, 5);
     }
@@ -398,7 +398,7 @@ fn a_filter_selects_rows_by_fields_tasks_and_names() {
     hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &tasks, symbols: &[], clock });
     let items = taken(&some);
     let [Item::Batch(batch)] = items.as_slice() else { panic!("{items:?}") };
-    let message = read_batch(batch.message()).unwrap();
+    let message = read_batch(&batch.message).unwrap();
     assert_eq!(message.groups[0].tids.as_ref(), 3_i32.to_le_bytes());
     assert_eq!(message.tasks.len(), 1, "only the tasks that occur: {:?}", message.tasks);
     assert_eq!(summary(&taken(&all)), ["6 of cpu0"]);
@@ -484,7 +484,7 @@ fn who_wants_the_same_gets_the_same_bytes() {
     let messages: Vec<_> = [one, two, other]
         .iter()
         .map(|subscription| match taken(subscription).remove(0) {
-            Item::Batch(batch) => batch.message().clone(),
+            Item::Batch(batch) => batch.message,
             item => panic!("{item:?}"),
         })
         .collect();
@@ -636,8 +636,16 @@ fn publishers_do_not_wait_for_a_change_of_selections() {
     std::thread::scope(|scope| {
         scope.spawn(|| publish(hub, &source("a", 1), 0, 1, 100));
         has_begun.recv().unwrap();
-        scope.spawn(|| hub.selections_changed());
-        std::thread::sleep(Duration::from_millis(20));
+        let (tell, thread) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            tell.send(std::fs::read_link("/proc/thread-self").unwrap()).unwrap();
+            hub.selections_changed();
+        });
+        // It sleeps, or has ended because it has nothing to wait for.
+        let state = std::path::Path::new("/proc").join(thread.recv().unwrap()).join("stat");
+        while std::fs::read_to_string(&state).is_ok_and(|state| !state.contains(") S ")) {
+            std::thread::yield_now();
+        }
         let (answer, answers) = std::sync::mpsc::channel();
         scope.spawn(move || answer.send(hub.sequence()));
         let sequence = answers.recv_timeout(Duration::from_secs(10));

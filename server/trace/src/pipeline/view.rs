@@ -1,4 +1,4 @@
-//! View of a subscriber: which probes and events it wants, in which form, order and pace.
+//! View of a subscriber: which probes and events it wants, in which order and pace.
 //!
 //! Owns the parameters of a subscription. Never applies them: `selection` and `queue` do.
 
@@ -6,7 +6,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::{Form, Pace};
+use super::Pace;
 use crate::filter::Filter;
 use crate::wire::Projection;
 use kprobed_lang::model::{Glob, LabelSelector, Labels, ProbeName, ProbeUid};
@@ -25,8 +25,6 @@ pub struct View {
     pub sample_one_in: u64,
     /// Fields of the events that are sent.
     pub projection: Projection,
-    /// Form of the events.
-    pub form: Form,
     /// Order of the events.
     pub order: Order,
     /// Pace of the readers.
@@ -77,7 +75,6 @@ impl View {
             && self.sample_one_in <= 1
             && self.max_events_per_second == 0
             && self.projection == Projection::default()
-            && self.form == Form::Message
             && self.permits.is_none()
     }
 

@@ -64,17 +64,17 @@ pub struct Cursor {
     pub sequence: u64,
 }
 
-/// Position at which a reader begins.
+/// Position at which a reader begins. A reader of the spool begins with the entry that has the first of these events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Position {
-    /// After the events that a client already has.
+pub enum HistoryStart {
+    /// The first event after this cursor.
     Cursor(Cursor),
-    /// At the first entry whose last event is of this time or later, in nanoseconds since 1970.
+    /// The first event of this time or later, in nanoseconds since 1970.
     SinceWall(u64),
-    /// At the entry that holds the first of this many last events.
-    LastEvents(u64),
-    /// At the oldest entry.
-    Beginning,
+    /// The last selected events, this many of them.
+    Last(u64),
+    /// The oldest event.
+    Oldest,
 }
 
 #[cfg(test)]

@@ -5,7 +5,7 @@
 
 use bytes::Bytes;
 
-use super::BootId;
+use super::Cursor;
 
 /// Kind of an entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -62,23 +62,17 @@ pub enum SpoolItem {
 /// The beginning of a run of the daemon, or of the part of it that is read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct EpochStart {
-    /// The boot.
-    pub boot_id: BootId,
-    /// The run.
-    pub epoch: u64,
-    /// Number of the event that the items after it begin with.
-    pub sequence: u64,
+    /// The run, and the event that the items after it begin with.
+    pub at: Cursor,
     /// Whether the previous run wrote all its events before it ended. False: it was killed, or the
     /// power failed, and an unknown number of its last events may be missing. Absent if no previous
     /// run is known.
     pub previous_ended_cleanly: Option<bool>,
 }
 
-/// Missing events.
+/// Missing events of the run of the last [`EpochStart`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Missing {
-    /// Their run: that of the last [`EpochStart`].
-    pub epoch: u64,
     /// Number of the first one. Absent if it is unknown which of those before `to` the reader asked
     /// for.
     pub from: Option<u64>,

@@ -4,20 +4,15 @@
 //! that it can complete a removal that was interrupted. Never removes a file itself.
 //!
 //! ```text
-//! 0 "kprobedX" | 8 version u32 | 12 checksum u32 | 16 events u64 | 24 count u32
-//! then for each run of the daemon, oldest first:
-//! boot id | epoch u64 | last segment u64 | up_to u64 | last_wall_ns u64 | ended in order u32
+//! EVENTS
+//! BOOT RUN LAST_SEGMENT UP_TO LAST_WALL_NS ENDED_IN_ORDER      for each run of the daemon, oldest first
 //! ```
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use thiserror::Error;
+use std::fmt::Write as _;
 
-use super::BootId;
-use super::fields::Fields;
 use super::segment::SegmentFacts;
-
-const MAGIC: [u8; 8] = *b"kprobedX";
-const VERSION: u32 = 1;
+use super::{BootId, lists};
 
 /// How many runs with expired events the list keeps. Of older runs it keeps only the sum of events.
 const MAX_EPOCHS: usize = 64;
@@ -47,23 +42,6 @@ pub struct Expired {
     pub events: u64,
     /// By run, oldest first.
     pub epochs: Vec<ExpiredEpoch>,
-}
-
-/// Why bytes are not a list of expired events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum BrokenExpired {
-    /// There are fewer or more bytes than the list has.
-    #[error("the file has the wrong size")]
-    Size,
-    /// They do not begin as the list does, or they are of another version.
-    #[error("it does not begin as the list of what has expired does")]
-    Magic,
-    /// The checksum does not match.
-    #[error("the checksum is wrong")]
-    Checksum,
-    /// The runs are not in order, or there are too many.
-    #[error("the runs are not in order")]
-    Order,
 }
 
 impl Expired {
@@ -96,54 +74,36 @@ impl Expired {
 
     /// Encodes the list.
     pub fn encode(&self) -> Vec<u8> {
-        let mut body = self.events.to_le_bytes().to_vec();
-        body.extend_from_slice(&u32::try_from(self.epochs.len()).unwrap_or(u32::MAX).to_le_bytes());
-        for epoch in &self.epochs {
-            body.extend_from_slice(&epoch.boot_id.0);
-            for number in [epoch.epoch, epoch.last_segment, epoch.up_to, epoch.last_wall_ns] {
-                body.extend_from_slice(&number.to_le_bytes());
-            }
-            body.extend_from_slice(&u32::from(epoch.ended_cleanly).to_le_bytes());
+        let mut lines = format!("{}\n", self.events);
+        for gone in &self.epochs {
+            let ExpiredEpoch { boot_id, epoch, last_segment, up_to, last_wall_ns, ended_cleanly } = gone;
+            // Writing to a string cannot fail.
+            writeln!(lines, "{boot_id} {epoch} {last_segment} {up_to} {last_wall_ns} {ended_cleanly}").ok();
         }
-        let mut bytes = MAGIC.to_vec();
-        bytes.extend_from_slice(&VERSION.to_le_bytes());
-        bytes.extend_from_slice(&crc32fast::hash(&body).to_le_bytes());
-        bytes.extend_from_slice(&body);
-        bytes
+        lists::encode(lines)
     }
 
-    /// Decodes the list.
-    ///
-    /// # Errors
-    /// See [`BrokenExpired`].
-    pub fn decode(bytes: &[u8]) -> Result<Self, BrokenExpired> {
-        let mut fields = Fields(bytes);
-        let begins = fields.bytes() == Some(MAGIC) && fields.u32() == Some(VERSION);
-        let checksum = fields.u32().filter(|_| begins).ok_or(BrokenExpired::Magic)?;
-        if crc32fast::hash(fields.0) != checksum {
-            return Err(BrokenExpired::Checksum);
-        }
-        let size = BrokenExpired::Size;
-        let events = fields.u64().ok_or(size)?;
-        let count = fields.u32().ok_or(size)?;
-        if count > u32::try_from(MAX_EPOCHS).unwrap_or(u32::MAX) {
-            return Err(BrokenExpired::Order);
-        }
-        let mut epochs: Vec<ExpiredEpoch> = Vec::new();
-        for _ in 0..count {
-            let epoch = ExpiredEpoch {
-                boot_id: BootId(fields.bytes().ok_or(size)?),
-                epoch: fields.u64().ok_or(size)?,
-                last_segment: fields.u64().ok_or(size)?,
-                up_to: fields.u64().ok_or(size)?,
-                last_wall_ns: fields.u64().ok_or(size)?,
-                ended_cleanly: fields.u32().ok_or(size)? == 1,
-            };
-            if epochs.last().is_some_and(|last| last.epoch >= epoch.epoch) {
-                return Err(BrokenExpired::Order);
-            }
-            epochs.push(epoch);
-        }
-        if fields.0.is_empty() { Ok(Self { events, epochs }) } else { Err(size) }
+    /// Decodes the list. `None` if it is not one, or if its runs are too many or not in order.
+    pub fn decode(bytes: &[u8]) -> Option<Self> {
+        let mut lines = lists::decode(bytes)?.lines();
+        let events = lines.next()?.parse().ok()?;
+        let epochs = lines.map(ExpiredEpoch::of_line).collect::<Option<Vec<_>>>()?;
+        let are_in_order = epochs.is_sorted_by(|one, next| one.epoch < next.epoch);
+        (are_in_order && epochs.len() <= MAX_EPOCHS).then_some(Self { events, epochs })
+    }
+}
+
+impl ExpiredEpoch {
+    fn of_line(line: &str) -> Option<Self> {
+        let mut words = line.split(' ');
+        let gone = Self {
+            boot_id: words.next()?.parse().ok()?,
+            epoch: words.next()?.parse().ok()?,
+            last_segment: words.next()?.parse().ok()?,
+            up_to: words.next()?.parse().ok()?,
+            last_wall_ns: words.next()?.parse().ok()?,
+            ended_cleanly: words.next()?.parse().ok()?,
+        };
+        words.next().is_none().then_some(gone)
     }
 }

@@ -22,9 +22,9 @@ const DIRECTORY_MODE: u32 = 0o700;
 const FILE_MODE: u32 = 0o600;
 
 /// The list of expired events.
-const EXPIRED: &str = "expired";
+pub(super) const EXPIRED: &str = "expired";
 /// The list of runs that ended in order.
-const ENDED: &str = "ended";
+pub(super) const ENDED: &str = "ended";
 
 /// Follows the name of a file that was set aside. A number can follow.
 const ASIDE: &str = ".bad";
@@ -145,17 +145,8 @@ impl Files {
         Ok(aside)
     }
 
-    /// The name and the bytes of the list of expired events. `None` if there is no list.
-    pub(super) fn expired(&self) -> Result<Option<(&'static str, Vec<u8>)>, SpoolError> {
-        Ok(self.list(EXPIRED)?.map(|bytes| (EXPIRED, bytes)))
-    }
-
-    /// The name and the bytes of the list of runs that ended in order. `None` if there is no list.
-    pub(super) fn ended(&self) -> Result<Option<(&'static str, Vec<u8>)>, SpoolError> {
-        Ok(self.list(ENDED)?.map(|bytes| (ENDED, bytes)))
-    }
-
-    fn list(&self, name: &str) -> Result<Option<Vec<u8>>, SpoolError> {
+    /// The bytes of a list. `None` if there is no list.
+    pub(super) fn list(&self, name: &str) -> Result<Option<Vec<u8>>, SpoolError> {
         let path = self.path.join(name);
         match fs::read(&path) {
             Ok(bytes) => Ok(Some(bytes)),
@@ -164,18 +155,8 @@ impl Files {
         }
     }
 
-    /// Replaces the list of expired events.
-    pub(super) fn replace_expired(&self, bytes: &[u8]) -> Result<(), SpoolError> {
-        self.replace(EXPIRED, bytes)
-    }
-
-    /// Replaces the list of runs that ended in order.
-    pub(super) fn replace_ended(&self, bytes: &[u8]) -> Result<(), SpoolError> {
-        self.replace(ENDED, bytes)
-    }
-
     /// Replaces a list. After a power cut the file is either the old or the new list.
-    fn replace(&self, name: &str, bytes: &[u8]) -> Result<(), SpoolError> {
+    pub(super) fn replace_list(&self, name: &str, bytes: &[u8]) -> Result<(), SpoolError> {
         let new = self.path.join(format!("{name}.new"));
         let write = || {
             let mut options = OpenOptions::new();

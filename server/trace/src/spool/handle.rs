@@ -11,7 +11,9 @@ use super::files::Files;
 use super::recover::recover;
 use super::start;
 use super::state::{Limit, Shared};
-use super::{BootId, Cursor, Position, Record, Recovery, SpoolEntry, SpoolError, SpoolReader, SpoolWriter};
+use super::{
+    BootId, Cursor, HistoryStart, Record, Recovery, SpoolEntry, SpoolError, SpoolReader, SpoolWriter,
+};
 
 /// Number of segments that the limit of the spool is divided into.
 const PARTS: u64 = 16;
@@ -109,45 +111,31 @@ impl Spool {
 
     /// A reader of everything from a position on that was appended until now.
     ///
+    /// [`HistoryStart::Last`] begins so far back that the entries from there on count as many in total, by `count`. For
+    /// each segment, `count` gets the schemas first, for which it must return 0, then the entries with events, from the
+    /// last one back, and between them schemas that were replaced there. If all entries count less, the reader begins
+    /// with the oldest one.
+    ///
     /// # Errors
     /// [`SpoolError::ForeignCursor`]; [`SpoolError::Io`] if the search for the position cannot read
     /// a segment.
-    pub fn reader(&self, from: Position) -> Result<SpoolReader, SpoolError> {
-        let shared = &self.shared;
-        let limit = shared.limit();
-        let start = match from {
-            Position::Beginning => start::beginning(&shared.lock()),
-            Position::Cursor(cursor) => start::cursor(&shared.lock(), cursor)?,
-            Position::SinceWall(wall_ns) => start::since_wall(&shared.lock(), &limit, wall_ns),
-            Position::LastEvents(0) => start::end(&shared.lock(), &limit),
-            Position::LastEvents(events) => {
-                let found = start::last(shared, &limit, events, |record| u64::from(record.events))?;
-                found.unwrap_or_else(|| start::beginning(&shared.lock()))
-            }
-        };
-        Ok(SpoolReader::new(Arc::clone(shared), limit, start))
-    }
-
-    /// A reader that begins so far back that the entries from there on count `wanted` in total, by
-    /// `count`. For each segment, `count` gets the schemas first, for which it must return 0, then
-    /// the entries with events, from the last one back, and between them schemas that were replaced
-    /// there. If all entries count less, the reader begins with the oldest one.
-    ///
-    /// # Errors
-    /// [`SpoolError::Io`] if a segment cannot be read.
-    pub(crate) fn reader_of_last(
+    pub fn reader(
         &self,
-        wanted: u64,
+        from: HistoryStart,
         mut count: impl FnMut(&SpoolEntry) -> u64,
     ) -> Result<SpoolReader, SpoolError> {
         let shared = &self.shared;
         let limit = shared.limit();
-        let start = if wanted == 0 {
-            start::end(&shared.lock(), &limit)
-        } else {
-            let counted = |record: &Record<'_>| record.to_entry().map_or(0, |entry| count(&entry));
-            let found = start::last(shared, &limit, wanted, counted)?;
-            found.unwrap_or_else(|| start::beginning(&shared.lock()))
+        let start = match from {
+            HistoryStart::Oldest => start::beginning(&shared.lock()),
+            HistoryStart::Cursor(cursor) => start::cursor(&shared.lock(), cursor)?,
+            HistoryStart::SinceWall(wall_ns) => start::since_wall(&shared.lock(), &limit, wall_ns),
+            HistoryStart::Last(0) => start::end(&shared.lock(), &limit),
+            HistoryStart::Last(wanted) => {
+                let counted = |record: &Record<'_>| record.to_entry().map_or(0, |entry| count(&entry));
+                let found = start::last(shared, &limit, wanted, counted)?;
+                found.unwrap_or_else(|| start::beginning(&shared.lock()))
+            }
         };
         Ok(SpoolReader::new(Arc::clone(shared), limit, start))
     }
@@ -184,11 +172,7 @@ impl SpoolStats {
             segments: segments.len() as u64,
             events: events - unwritten_events,
             unwritten_events,
-            oldest: segments.values().next().map(|facts| {
-                let header = facts.header;
-                let sequence = header.first_sequence;
-                (Cursor { boot_id: header.boot_id, epoch: header.id.epoch, sequence }, facts.first_wall_ns)
-            }),
+            oldest: segments.values().next().map(|facts| (facts.begin(), facts.first_wall_ns)),
             end: state.now,
             expired_events: state.index.expired.events,
             not_stored_events: state.not_stored_events,

@@ -23,9 +23,9 @@ pub(super) struct Index {
     pub(super) ended: BTreeMap<u64, u64>,
 }
 
-/// An unknown number of events before those of a run: whole runs were set aside, and their boots are not known.
-pub(super) fn damaged(epoch: u64) -> SpoolItem {
-    SpoolItem::Missing(Missing { epoch, from: None, to: None, cause: MissingCause::Damaged })
+/// An unknown number of events: the end of a run from an event on; or whole runs, whose boots are not known.
+pub(super) fn damaged(from: Option<u64>) -> SpoolItem {
+    SpoolItem::Missing(Missing { from, to: None, cause: MissingCause::Damaged })
 }
 
 impl Index {
@@ -82,7 +82,7 @@ impl Index {
 
     /// The beginning of what is read of a run, with the end of the previous run if it is known.
     pub(super) fn epoch_start(&self, at: Cursor) -> SpoolItem {
-        let Cursor { boot_id, epoch, sequence } = at;
+        let epoch = at.epoch;
         let gone = self.expired.epochs.iter().rfind(|gone| gone.epoch < epoch);
         let gone = gone.map(|gone| (gone.epoch, gone.ended_cleanly));
         let there = self.segments.range(..SegmentId { epoch, number: 0 }).next_back();
@@ -91,8 +91,7 @@ impl Index {
         // Of the same run, the present segments follow the expired ones, and the list knows better than a segment whose
         // end was damaged.
         let last = gone.into_iter().chain(there).chain(ended).max_by_key(|(epoch, _)| *epoch);
-        let previous_ended_cleanly = last.map(|(_, cleanly)| cleanly);
-        SpoolItem::EpochStart(EpochStart { boot_id, epoch, sequence, previous_ended_cleanly })
+        SpoolItem::EpochStart(EpochStart { at, previous_ended_cleanly: last.map(|(_, cleanly)| cleanly) })
     }
 
     /// The items for a reader that goes from one position to a later one, if none of the events
@@ -107,19 +106,13 @@ impl Index {
             let end = there.max(gone).max(ended);
             self.missing(at.epoch, at.sequence, end, &mut items);
             if self.lacks_end(at.epoch) {
-                let (epoch, from) = (at.epoch, Some(end.max(at.sequence)));
-                items.push(SpoolItem::Missing(Missing {
-                    epoch,
-                    from,
-                    to: None,
-                    cause: MissingCause::Damaged,
-                }));
+                items.push(damaged(Some(end.max(at.sequence))));
             }
             let (epoch, boot_id) = self.epoch_after(at.epoch, to);
             let next = Cursor { boot_id, epoch, sequence: 0 };
             items.push(self.epoch_start(next));
             if self.lacks_runs(Some(at.epoch), epoch) {
-                items.push(damaged(epoch));
+                items.push(damaged(None));
             }
             at = next;
         }
@@ -142,8 +135,8 @@ impl Index {
         let gone = self.expired.epoch(epoch).map_or(0, |gone| gone.up_to);
         let expired = gone.clamp(from, to.max(from));
         let parts = [(from, expired, MissingCause::Expired), (expired, to, MissingCause::Damaged)];
-        items.extend(parts.into_iter().filter(|(from, to, _)| from < to).map(|(from, to, cause)| {
-            SpoolItem::Missing(Missing { epoch, from: Some(from), to: Some(to), cause })
-        }));
+        for (from, to, cause) in parts.into_iter().filter(|(from, to, _)| from < to) {
+            items.push(SpoolItem::Missing(Missing { from: Some(from), to: Some(to), cause }));
+        }
     }
 }

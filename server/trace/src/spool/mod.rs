@@ -24,7 +24,6 @@
 //!   and removes no file that could hold an entry unless the entry has expired.
 
 mod cursor;
-mod ended;
 mod entry;
 mod error;
 mod expired;
@@ -32,6 +31,7 @@ mod fields;
 mod files;
 mod handle;
 mod index;
+mod lists;
 mod reader;
 mod record;
 mod recover;
@@ -45,10 +45,10 @@ mod tests;
 mod walk;
 mod writer;
 
-pub use cursor::{BootId, BootIdError, Cursor, Position};
+pub use cursor::{BootId, BootIdError, Cursor, HistoryStart};
 pub use entry::{EntryKind, EpochStart, Missing, MissingCause, SpoolEntry, SpoolItem};
 pub use error::{AppendError, SpoolError};
-pub use expired::{BrokenExpired, Expired, ExpiredEpoch};
+pub use expired::{Expired, ExpiredEpoch};
 pub use handle::{Spool, SpoolOptions, SpoolStats};
 pub use reader::SpoolReader;
 pub use record::{BrokenRecord, MAX_PAYLOAD_BYTES, Record, RecordKind};

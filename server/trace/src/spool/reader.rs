@@ -5,7 +5,7 @@
 //! reports missing events if one segment does not continue the previous one. Never decodes a
 //! payload.
 
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::fs::File;
 use std::io;
 use std::ops::Bound;
@@ -151,11 +151,7 @@ impl SpoolReader {
         let shared = Arc::clone(&self.shared);
         let state = shared.lock();
         let next = self.next_segment(&state.index.segments);
-        let to = next.map_or(self.limit.cursor, |facts| Cursor {
-            boot_id: facts.header.boot_id,
-            epoch: facts.header.id.epoch,
-            sequence: facts.header.first_sequence,
-        });
+        let to = next.map_or(self.limit.cursor, |facts| facts.begin());
         if (self.at.epoch, self.at.sequence) < (to.epoch, to.sequence) {
             if self.at.epoch < to.epoch {
                 self.schemas.clear();
@@ -164,7 +160,7 @@ impl SpoolReader {
             self.at = to;
         }
         let Some(facts) = next else { return Ok(!self.items.is_empty()) };
-        let id = facts.header.id;
+        let id = facts.id();
         self.next = Bound::Excluded(id);
         let file = match &state.tail {
             Some(tail) if tail.facts().id() == id => Arc::clone(&tail.file),
@@ -184,17 +180,10 @@ impl SpoolReader {
         Ok(true)
     }
 
-    fn next_segment(
-        &self,
-        segments: &std::collections::BTreeMap<SegmentId, SegmentFacts>,
-    ) -> Option<SegmentFacts> {
+    fn next_segment(&self, segments: &BTreeMap<SegmentId, SegmentFacts>) -> Option<SegmentFacts> {
         let (last, _) = self.limit.segment?;
-        let is_behind = |id: &SegmentId| match self.next {
-            Bound::Unbounded => true,
-            Bound::Included(first) => *id >= first,
-            Bound::Excluded(before) => *id > before,
-        };
-        segments.iter().find(|(id, _)| is_behind(id) && **id <= last).map(|(_, facts)| *facts)
+        let (id, facts) = segments.range((self.next, Bound::Unbounded)).next()?;
+        (*id <= last).then_some(*facts)
     }
 }
 
@@ -222,12 +211,8 @@ impl Filter<'_> {
             RecordKind::NotStored => {
                 let wanted = self.is_wanted(record)?;
                 self.at.sequence = wanted.end;
-                Some(SpoolItem::Missing(Missing {
-                    epoch: self.at.epoch,
-                    from: Some(wanted.start),
-                    to: Some(wanted.end),
-                    cause: MissingCause::NotStored,
-                }))
+                let (from, to) = (Some(wanted.start), Some(wanted.end));
+                Some(SpoolItem::Missing(Missing { from, to, cause: MissingCause::NotStored }))
             }
         }
     }

@@ -118,6 +118,17 @@ impl<'a> Record<'a> {
         }
     }
 
+    /// A record without events, of a time in nanoseconds since 1970.
+    pub(super) const fn without_events(
+        kind: RecordKind,
+        sequence: u64,
+        wall_ns: u64,
+        payload: &'a [u8],
+    ) -> Self {
+        let (key, events, wall_offset_ns) = (0, 0, 0);
+        Self { kind, key, events, sequence, first_ns: wall_ns, last_ns: wall_ns, wall_offset_ns, payload }
+    }
+
     /// The entry, if it is the record of one.
     pub fn to_entry(&self) -> Option<SpoolEntry> {
         let RecordKind::Entry(kind) = self.kind else { return None };

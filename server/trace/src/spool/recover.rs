@@ -4,18 +4,16 @@
 //! that is not a segment. It reports everything that it changes, and never removes a file that
 //! could hold an entry, unless the entry had expired.
 
-use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use super::SpoolError;
-use super::ended;
 use super::expired::{Expired, ExpiredEpoch};
-use super::files::Files;
+use super::files::{ENDED, EXPIRED, Files};
 use super::index::Index;
 use super::scan::{Scan, ScanError, scan};
 use super::segment::{BrokenHeader, HEADER_BYTES, SegmentFacts, SegmentId};
+use super::{SpoolError, lists};
 
 /// Result of a recovery: the files that it found, and the repairs that it made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -44,8 +42,10 @@ pub struct Recovery {
 /// judge bytes that it could not read.
 pub(super) fn recover(files: &Files) -> Result<(Index, Recovery), SpoolError> {
     let mut recovery = Recovery::default();
-    let (expired, is_known) = expired(files, &mut recovery)?;
-    let ended = ended(files, &mut recovery)?;
+    let expired = list(files, EXPIRED, "what has expired", Expired::decode, &mut recovery)?;
+    let is_known = expired.is_some();
+    let ended = list(files, ENDED, "the runs that ended in order", lists::decode_ended, &mut recovery)?;
+    let (expired, ended) = (expired.unwrap_or_default(), ended.unwrap_or_default());
     let mut index = Index { expired, ended, ..Index::default() };
     for id in files.segments()? {
         let has_ended = index.ended.contains_key(&id.epoch);
@@ -71,26 +71,20 @@ pub(super) fn recover(files: &Files) -> Result<(Index, Recovery), SpoolError> {
     Ok((index, recovery))
 }
 
-/// The list of expired events, and whether it is the one that was written last.
-fn expired(files: &Files, recovery: &mut Recovery) -> Result<(Expired, bool), SpoolError> {
-    let Some((name, bytes)) = files.expired()? else { return Ok((Expired::default(), true)) };
-    match Expired::decode(&bytes) {
-        Ok(expired) => Ok((expired, true)),
-        Err(broken) => {
-            set_aside(files, name, &broken.to_string(), recovery)?;
-            Ok((Expired::default(), false))
-        }
+/// A list, which is empty before it is first written. `None` if the file is not that list, and is set aside.
+fn list<T: Default>(
+    files: &Files,
+    name: &str,
+    of: &str,
+    decode: impl FnOnce(&[u8]) -> Option<T>,
+    recovery: &mut Recovery,
+) -> Result<Option<T>, SpoolError> {
+    let Some(bytes) = files.list(name)? else { return Ok(Some(T::default())) };
+    let list = decode(&bytes);
+    if list.is_none() {
+        set_aside(files, name, &format!("it is not the list of {of}"), recovery)?;
     }
-}
-
-/// The list of runs that ended in order.
-fn ended(files: &Files, recovery: &mut Recovery) -> Result<BTreeMap<u64, u64>, SpoolError> {
-    let Some((name, bytes)) = files.ended()? else { return Ok(BTreeMap::new()) };
-    let Some(ended) = ended::decode(&bytes) else {
-        set_aside(files, name, "it is not the list of the runs that ended in order", recovery)?;
-        return Ok(BTreeMap::new());
-    };
-    Ok(ended)
+    Ok(list)
 }
 
 impl Recovery {
@@ -184,24 +178,14 @@ fn repaired(
 
 /// Removes expired segments that the daemon had not yet removed when it was stopped.
 fn finish_expiry(files: &Files, index: &mut Index) -> Result<(), SpoolError> {
-    let expired = &index.expired;
-    let has_gone = |facts: &SegmentFacts| {
-        let last = expired.epochs.last();
-        last.is_some_and(|last| {
-            let id = facts.header.id;
-            id.epoch < last.epoch || (id.epoch == last.epoch && id.number <= last.last_segment)
-        })
-    };
-    let gone: Vec<_> =
-        index.segments.iter().filter(|(_, facts)| has_gone(facts)).map(|(id, _)| *id).collect();
+    let Some(last) = index.expired.epochs.last() else { return Ok(()) };
+    let last = SegmentId { epoch: last.epoch, number: last.last_segment };
+    let gone: Vec<_> = index.segments.range(..=last).map(|(id, _)| *id).collect();
     for id in gone {
         files.remove(id)?;
         index.segments.remove(&id);
     }
-    if let Some(last) = index.expired.epochs.last() {
-        let last = SegmentId { epoch: last.epoch, number: last.last_segment };
-        index.aside.retain(|id, _| *id > last);
-    }
+    index.aside.retain(|id, _| *id > last);
     Ok(())
 }
 

@@ -18,7 +18,7 @@ use thiserror::Error;
 
 use super::fields::Fields;
 use super::record::{BrokenRecord, HEAD_SIZE, Record, RecordKind};
-use super::{BootId, EntryKind};
+use super::{BootId, Cursor, EntryKind};
 
 const MAGIC: [u8; 8] = *b"kprobedS";
 
@@ -187,6 +187,12 @@ impl SegmentFacts {
         self.header.id
     }
 
+    /// The position of its first event.
+    pub(super) fn begin(&self) -> Cursor {
+        let Header { boot_id, id, first_sequence, .. } = self.header;
+        Cursor { boot_id, epoch: id.epoch, sequence: first_sequence }
+    }
+
     /// Counts the next record. Returns an error, and counts nothing, if the record cannot follow
     /// here.
     pub(super) fn add(&mut self, record: &Record<'_>) -> Result<(), BrokenRecord> {
@@ -236,16 +242,7 @@ impl SegmentFacts {
 
     /// The last record.
     pub(super) fn end_record<'a>(&self, sums: &'a [u8; SUMS_SIZE]) -> Record<'a> {
-        Record {
-            kind: RecordKind::End,
-            key: 0,
-            events: 0,
-            sequence: self.next_sequence,
-            first_ns: 0,
-            last_ns: 0,
-            wall_offset_ns: 0,
-            payload: sums,
-        }
+        Record::without_events(RecordKind::End, self.next_sequence, 0, sums)
     }
 
     /// Takes the sums of the last record as those of the segment; `bytes` become those before it.

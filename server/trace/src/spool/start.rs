@@ -32,7 +32,7 @@ pub(super) fn beginning(state: &State) -> Start {
     let at = Cursor { boot_id, epoch, sequence: 0 };
     let mut items = vec![state.index.epoch_start(at)];
     if state.index.lacks_runs(None, epoch) {
-        items.push(damaged(epoch));
+        items.push(damaged(None));
     }
     Start { at, segment: Bound::Unbounded, since_wall_ns: None, items }
 }
@@ -51,14 +51,11 @@ pub(super) fn cursor(state: &State, cursor: Cursor) -> Result<Start, SpoolError>
     let is_aside = state.index.set_aside_of(epoch).next().is_some();
     if known.is_none() && !is_aside && state.index.oldest_epoch().is_none_or(|(oldest, _)| epoch < oldest) {
         let (from, to) = (Some(sequence), None);
-        items.push(SpoolItem::Missing(Missing { epoch, from, to, cause: MissingCause::Expired }));
+        items.push(SpoolItem::Missing(Missing { from, to, cause: MissingCause::Expired }));
     }
     // A segment may end with entries without events.
-    let is_behind = |facts: &&SegmentFacts| {
-        let id = facts.header.id;
-        id.epoch > epoch || (id.epoch == epoch && facts.next_sequence >= sequence)
-    };
-    let first = state.index.segments.values().find(is_behind).map(|facts| facts.header.id);
+    let is_behind = |facts: &&SegmentFacts| (facts.id().epoch, facts.next_sequence) >= (epoch, sequence);
+    let first = state.index.segments.values().find(is_behind).map(SegmentFacts::id);
     let segment = first.map_or_else(|| newest(state, epoch), Bound::Included);
     Ok(Start { at: cursor, segment, since_wall_ns: None, items })
 }
@@ -66,18 +63,14 @@ pub(super) fn cursor(state: &State, cursor: Cursor) -> Result<Start, SpoolError>
 /// Begins with the first entry that ends at a time or later.
 pub(super) fn since_wall(state: &State, limit: &Limit, wall_ns: u64) -> Start {
     let first = state.index.segments.values().find(|facts| facts.last_wall_ns >= wall_ns);
-    let at = first.map_or(limit.cursor, |facts| Cursor {
-        boot_id: facts.header.boot_id,
-        epoch: facts.header.id.epoch,
-        sequence: facts.header.first_sequence,
-    });
-    let segment = first.map_or_else(|| newest(state, at.epoch), |facts| Bound::Included(facts.header.id));
+    let at = first.map_or(limit.cursor, SegmentFacts::begin);
+    let segment = first.map_or_else(|| newest(state, at.epoch), |facts| Bound::Included(facts.id()));
     let mut items = Vec::new();
     for gone in state.index.expired.epochs.iter().filter(|gone| gone.last_wall_ns >= wall_ns) {
         let sequence = if gone.epoch == at.epoch { at.sequence } else { 0 };
         items.push(state.index.epoch_start(Cursor { boot_id: gone.boot_id, epoch: gone.epoch, sequence }));
-        let (epoch, to, cause) = (gone.epoch, Some(gone.up_to), MissingCause::Expired);
-        items.push(SpoolItem::Missing(Missing { epoch, from: None, to, cause }));
+        let (from, to) = (None, Some(gone.up_to));
+        items.push(SpoolItem::Missing(Missing { from, to, cause: MissingCause::Expired }));
     }
     let told = state.index.expired.epochs.last().filter(|gone| gone.last_wall_ns >= wall_ns);
     if told.is_none_or(|gone| gone.epoch != at.epoch) {
@@ -85,8 +78,8 @@ pub(super) fn since_wall(state: &State, limit: &Limit, wall_ns: u64) -> Start {
     }
     // Those after the first segment are missing on the way.
     let mut aside = state.index.aside.iter();
-    if aside.any(|(id, (_, last))| *last >= wall_ns && first.is_none_or(|facts| *id < facts.header.id)) {
-        items.push(damaged(at.epoch));
+    if aside.any(|(id, (_, last))| *last >= wall_ns && first.is_none_or(|facts| *id < facts.id())) {
+        items.push(damaged(None));
     }
     Start { at, segment, since_wall_ns: Some(wall_ns), items }
 }
@@ -153,13 +146,9 @@ fn open(shared: &Shared, id: SegmentId) -> Result<Option<(SegmentFacts, Arc<std:
 }
 
 fn at_entry(state: &State, facts: &SegmentFacts, sequence: u64) -> Start {
-    let at = Cursor { boot_id: facts.header.boot_id, epoch: facts.header.id.epoch, sequence };
-    Start {
-        at,
-        segment: Bound::Included(facts.header.id),
-        since_wall_ns: None,
-        items: vec![state.index.epoch_start(at)],
-    }
+    let at = Cursor { sequence, ..facts.begin() };
+    let items = vec![state.index.epoch_start(at)];
+    Start { at, segment: Bound::Included(facts.id()), since_wall_ns: None, items }
 }
 
 /// Begins with the entries that are appended from now on.

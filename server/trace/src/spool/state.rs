@@ -8,7 +8,7 @@ use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 
-use super::files::Files;
+use super::files::{EXPIRED, Files};
 use super::index::Index;
 use super::segment::{Header, SegmentId};
 use super::tail::Tail;
@@ -190,7 +190,7 @@ impl State {
         }
         // The list is written first: an interrupted removal is completed when the spool is opened
         // again.
-        if let Err(error) = files.replace_expired(&self.index.expired.encode()) {
+        if let Err(error) = files.replace_list(EXPIRED, &self.index.expired.encode()) {
             self.note(&error);
         }
         for id in gone {

@@ -11,11 +11,12 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use super::files::ENDED;
 use super::record::{HEAD_BYTES, MAX_PAYLOAD_BYTES, Record, RecordKind};
 use super::segment::{END_BYTES, HEADER_BYTES, SegmentId};
 use super::state::{Shared, State};
 use super::tail::Tail;
-use super::{AppendError, EntryKind, SpoolEntry, SpoolError, SpoolStats, ended};
+use super::{AppendError, EntryKind, SpoolEntry, SpoolError, SpoolStats, lists};
 
 /// The writer closes a segment once it is as old as this part of the maximum age, so that no event
 /// is kept much longer than that age.
@@ -325,16 +326,7 @@ impl SpoolWriter {
         }
         let gap = self.refused.then(|| self.seen.saturating_sub(next).to_le_bytes());
         if let Some(payload) = &gap {
-            let not_stored = Record {
-                kind: RecordKind::NotStored,
-                key: 0,
-                events: 0,
-                sequence: next,
-                first_ns: last_wall_ns,
-                last_ns: last_wall_ns,
-                wall_offset_ns: 0,
-                payload,
-            };
+            let not_stored = Record::without_events(RecordKind::NotStored, next, last_wall_ns, payload);
             push(&mut state, &not_stored).map_err(|error| {
                 SpoolError::io("write", shared.files.path())(std::io::Error::other(error))
             })?;
@@ -347,7 +339,7 @@ impl SpoolWriter {
         let mut state = shared.lock();
         state.index.ended.insert(run, events);
         // Without it, a reader takes an end that is damaged later for one that was never written.
-        if let Err(error) = shared.files.replace_ended(&ended::encode(&state.index)) {
+        if let Err(error) = shared.files.replace_list(ENDED, &lists::encode_ended(&state.index)) {
             state.note(&error);
         }
         Ok(())

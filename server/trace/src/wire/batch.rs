@@ -7,11 +7,11 @@
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
+use kprobed_event::Projected;
 
 use super::pool::MessagePool;
-use super::projection::Projected;
 use super::protobuf::Writer;
-use crate::decode::{Column, Columns, FieldKind, Packed};
+use crate::decode::{Column, Columns, FieldSchema, Packed};
 use kprobed_host::kernel::ClockMapping;
 
 /// Name and process of a task.
@@ -51,15 +51,6 @@ pub struct Envelope<'a> {
     pub symbols: &'a [Symbol],
 }
 
-/// Which rows of a group go into a batch.
-#[derive(Clone, Copy, Debug)]
-pub enum Rows<'a> {
-    /// All.
-    All,
-    /// Those with these indices, ascending.
-    Some(&'a [u32]),
-}
-
 /// A group of a batch.
 #[derive(Clone, Copy, Debug)]
 pub struct GroupRows<'a> {
@@ -67,8 +58,8 @@ pub struct GroupRows<'a> {
     pub schema_id: u32,
     /// The events.
     pub columns: &'a Columns,
-    /// The rows to encode.
-    pub rows: Rows<'a>,
+    /// The rows to encode, by their indices, ascending. `None`: all.
+    pub rows: Option<&'a [u32]>,
     /// The fields to encode.
     pub projected: &'a Projected,
 }
@@ -119,8 +110,8 @@ pub fn encode(envelope: &Envelope<'_>, groups: &[GroupRows<'_>], pool: &MessageP
 fn bytes_about(group: &GroupRows<'_>) -> usize {
     let bytes = group.columns.bytes();
     match group.rows {
-        Rows::All => bytes,
-        Rows::Some(rows) => {
+        None => bytes,
+        Some(rows) => {
             let each = bytes.checked_div(group.columns.len()).unwrap_or(0).saturating_add(1);
             each.saturating_mul(rows.len())
         }
@@ -159,31 +150,25 @@ fn write(envelope: &Envelope<'_>, groups: &[GroupRows<'_>], buffer: &mut BytesMu
 
 fn encode_group(out: &mut Writer<'_>, group: &GroupRows<'_>) {
     let GroupRows { schema_id, columns, rows, projected } = *group;
-    let count = match rows {
-        Rows::All => columns.len(),
-        Rows::Some(rows) => rows.len(),
-    };
+    let count = rows.map_or(columns.len(), <[u32]>::len);
     if count == 0 {
         return;
     }
     let message = out.begin(field::BATCH_GROUPS);
     out.varint(field::GROUP_SCHEMA_ID, schema_id.into());
     out.varint(field::GROUP_ROWS, count as u64);
-    let first = match rows {
-        Rows::All => 0,
-        Rows::Some(rows) => rows.first().map_or(0, |row| *row as usize),
-    };
+    let first = rows.and_then(<[u32]>::first).map_or(0, |row| *row as usize);
     let base_ns = columns.timestamps_ns.get(first).copied().unwrap_or_default();
     out.fixed64(field::GROUP_BASE_NS, base_ns);
     let offset = |time: &u64| u32::try_from(time.saturating_sub(base_ns)).unwrap_or(u32::MAX);
     let (room, _) = out.room(field::GROUP_OFFSETS_NS, count.saturating_mul(4)).as_chunks_mut::<4>();
     match rows {
-        Rows::All => {
+        None => {
             for (room, time) in room.iter_mut().zip(&columns.timestamps_ns) {
                 *room = offset(time).to_le_bytes();
             }
         }
-        Rows::Some(rows) => {
+        Some(rows) => {
             for (room, row) in room.iter_mut().zip(rows) {
                 if let Some(time) = columns.timestamps_ns.get(*row as usize) {
                     *room = offset(time).to_le_bytes();
@@ -208,20 +193,19 @@ fn encode_group(out: &mut Writer<'_>, group: &GroupRows<'_>) {
             continue;
         };
         let message = out.begin(field::GROUP_COLUMNS);
-        let per_row = schema.array_len.map_or(1, |length| length as usize);
-        encode_column(out, column, schema.kind, per_row, rows);
+        encode_column(out, column, schema, rows);
         out.end(message);
     }
     out.end(message);
 }
 
 /// Values of the selected rows; those of one row if all are equal, and nothing if there are none.
-fn encode_packed(out: &mut Writer<'_>, field: u32, values: &Packed, rows: Rows<'_>) {
+fn encode_packed(out: &mut Writer<'_>, field: u32, values: &Packed, rows: Option<&[u32]>) {
     match (values.once(), rows) {
         (Some(values), _) => out.bytes(field, values),
-        (None, Rows::All) => out.bytes(field, values.held()),
-        (None, Rows::Some(_)) if values.is_empty() => {}
-        (None, Rows::Some(rows)) => {
+        (None, None) => out.bytes(field, values.held()),
+        (None, Some(_)) if values.is_empty() => {}
+        (None, Some(rows)) => {
             let row_bytes = values.row(0).map_or(0, <[u8]>::len);
             let room = out.room(field, rows.len().saturating_mul(row_bytes));
             for (room, row) in room.chunks_exact_mut(row_bytes.max(1)).zip(rows) {
@@ -233,16 +217,17 @@ fn encode_packed(out: &mut Writer<'_>, field: u32, values: &Packed, rows: Rows<'
     }
 }
 
-fn encode_column(out: &mut Writer<'_>, column: &Column, kind: FieldKind, per_row: usize, rows: Rows<'_>) {
+fn encode_column(out: &mut Writer<'_>, column: &Column, schema: &FieldSchema, rows: Option<&[u32]>) {
     encode_packed(out, field::COLUMN_VALUES, &column.values, rows);
     match rows {
-        Rows::All => {
+        None => {
             out.bytes(field::COLUMN_OFFSETS, &column.offsets);
             out.bytes(field::COLUMN_DATA, &column.bytes);
             out.bytes(field::COLUMN_FAULTS, &column.faults);
         }
-        Rows::Some(rows) => {
-            if kind.is_text() {
+        Some(rows) => {
+            let per_row = schema.values_per_row();
+            if schema.kind.is_text() {
                 encode_texts(out, column, per_row, rows);
             }
             encode_faults(out, column, per_row, rows);

@@ -9,16 +9,16 @@
 mod batch;
 mod loss;
 mod pool;
-mod projection;
 mod protobuf;
 mod read;
 mod schema;
 #[cfg(test)]
 mod tests;
 
-pub use batch::{Envelope, GroupRows, Rows, Symbol, Task, encode};
+pub use kprobed_event::{COMMON_FIELDS, Projected, Projection};
+
+pub use batch::{Envelope, GroupRows, Symbol, Task, encode};
 pub use loss::{Loss, loss_from_message};
 pub use pool::MessagePool;
-pub use projection::{COMMON as COMMON_FIELDS, Projected, Projection};
 pub use read::{ReadError, read_batch, read_group};
-pub use schema::{SchemaError, schema_from_message, schema_message};
+pub use schema::schema_message;

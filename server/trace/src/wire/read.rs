@@ -9,7 +9,7 @@ use std::sync::Arc;
 use kprobed_proto::v1;
 use prost::Message as _;
 
-use crate::decode::{ColumnParts, Columns, ColumnsParts, FieldKind, Schema};
+use crate::decode::{Columns, Schema};
 
 /// Why bytes are not a batch.
 #[derive(Debug, thiserror::Error)]
@@ -42,41 +42,5 @@ pub fn read_batch(message: &[u8]) -> Result<v1::EventBatch, ReadError> {
 /// [`ReadError::Group`].
 pub fn read_group(group: v1::EventGroup, schema: &Arc<Schema>) -> Result<Columns, ReadError> {
     let id = group.schema_id;
-    let fits = schema.fields.iter().zip(&group.columns).all(|(field, column)| has_only(field.kind, column));
-    let parts = if fits { parts(group) } else { None };
-    parts.and_then(|parts| Columns::from_parts(Arc::clone(schema), parts)).ok_or(ReadError::Group(id))
-}
-
-/// Whether a column has no part that belongs to columns of another kind.
-fn has_only(kind: FieldKind, column: &v1::Column) -> bool {
-    match kind {
-        FieldKind::String | FieldKind::SymbolName => column.values.is_empty(),
-        _ => column.offsets.is_empty() && column.data.is_empty(),
-    }
-}
-
-fn parts(group: v1::EventGroup) -> Option<ColumnsParts> {
-    let rows = group.rows as usize;
-    if group.offsets_ns.len() != rows.checked_mul(4)? {
-        return None;
-    }
-    let offsets = group.offsets_ns.as_chunks().0.iter().map(|offset| u32::from_le_bytes(*offset));
-    Some(ColumnsParts {
-        timestamps_ns: offsets.map(|offset| group.base_ns.wrapping_add(offset.into())).collect(),
-        tids: group.tids.into(),
-        flags: group.flags.into(),
-        preempt_counts: group.preempt_counts.into(),
-        ips: group.ips.into(),
-        return_ips: group.return_ips.into(),
-        fields: group
-            .columns
-            .into_iter()
-            .map(|column| ColumnParts {
-                values: column.values.into(),
-                offsets: column.offsets.into(),
-                bytes: column.data.into(),
-                faults: column.faults.into(),
-            })
-            .collect(),
-    })
+    Columns::from_message(Arc::clone(schema), group).ok_or(ReadError::Group(id))
 }

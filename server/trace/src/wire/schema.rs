@@ -1,20 +1,12 @@
-//! Schema messages: the `EventSchema` of a schema, and back.
+//! Schema messages: the `EventSchema` of a schema. Back again is with the clients' code, in `kprobed_event`.
 //!
 //! Owns the mapping of field types. Never assigns a schema number: the source table does.
 
+use kprobed_event::{Projected, notation_message};
 use kprobed_proto::v1;
 
-use super::projection::Projected;
 use crate::decode::{Base, FieldKind, FieldSchema, Schema};
 use kprobed_lang::model::{ProbeName, ProbeUid};
-
-/// Error for a schema message with an unknown field type.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("field `{field}` of a schema is of no known type, or has a width that its type cannot have")]
-pub struct SchemaError {
-    /// The field.
-    pub field: String,
-}
 
 /// The message of a schema, with the fields that a projection keeps. Number 0 is for schemas
 /// outside of streams.
@@ -52,7 +44,7 @@ fn field_message(field: &FieldSchema) -> v1::EventField {
         Some(Base::Decimal) => v1::FieldBase::Decimal,
         None => v1::FieldBase::Unspecified,
     };
-    let (notation, names) = kprobed_event::notation_message(&field.notation);
+    let (notation, names) = notation_message(&field.notation);
     v1::EventField {
         name: field.name.clone(),
         r#type: kind.into(),
@@ -63,42 +55,4 @@ fn field_message(field: &FieldSchema) -> v1::EventField {
         notation: notation.into(),
         names,
     }
-}
-
-/// The schema of a message.
-///
-/// # Errors
-/// [`SchemaError`].
-pub fn schema_from_message(message: &v1::EventSchema) -> Result<Schema, SchemaError> {
-    let fields = message.fields.iter().map(field_from_message).collect::<Result<_, _>>()?;
-    Ok(Schema { fields, is_return: message.is_return })
-}
-
-fn field_from_message(field: &v1::EventField) -> Result<FieldSchema, SchemaError> {
-    let unknown = || SchemaError { field: field.name.clone() };
-    let bytes = u8::try_from(field.width).map_err(|_too_wide| unknown())?;
-    let kind = match (field.r#type(), bytes) {
-        (v1::FieldType::Unsigned, 1 | 2 | 4 | 8) => FieldKind::Unsigned { bytes },
-        (v1::FieldType::Signed, 1 | 2 | 4 | 8) => FieldKind::Signed { bytes },
-        (v1::FieldType::Char, 1) => FieldKind::Char,
-        (v1::FieldType::Symbol, 8) => FieldKind::Symbol,
-        (v1::FieldType::String, 0) => FieldKind::String,
-        _ => return Err(unknown()),
-    };
-    let base = match field.base() {
-        v1::FieldBase::Hex => Some(Base::Hex),
-        v1::FieldBase::Decimal => Some(Base::Decimal),
-        v1::FieldBase::Unspecified => None,
-    };
-    Ok(FieldSchema {
-        name: field.name.clone(),
-        kind,
-        base,
-        array_len: Some(field.array_length).filter(|length| *length != 0),
-        fault_detected: field.fault_detected,
-        notation: kprobed_event::notation(field),
-        // Only the kernel's filters need to know more.
-        may_fault: true,
-        is_lower_half: false,
-    })
 }

@@ -7,9 +7,7 @@ use proptest::collection::vec;
 use proptest::prelude::*;
 
 use super::*;
-use crate::decode::{
-    Base, ColumnParts, Columns, ColumnsParts, FieldKind, FieldSchema, Notation, Schema, Value,
-};
+use crate::decode::{Base, Columns, FieldKind, FieldSchema, Notation, Schema, Value};
 use kprobed_host::kernel::ClockMapping;
 use kprobed_lang::model::{ProbeName, ProbeUid};
 
@@ -66,14 +64,14 @@ fn faults(values: impl Iterator<Item = bool>) -> Vec<u8> {
     values.chunks(8).map(|chunk| (0..).zip(chunk).map(|(bit, fault)| u8::from(*fault) << bit).sum()).collect()
 }
 
-fn texts(values: &[&Option<Vec<u8>>]) -> ColumnParts {
-    let mut part = ColumnParts { offsets: vec![0; 4], ..ColumnParts::default() };
+fn texts(values: &[&Option<Vec<u8>>]) -> v1::Column {
+    let (mut offsets, mut data) = (vec![0_u8; 4], Vec::<u8>::new());
     for text in values {
-        part.bytes.extend(text.iter().flatten());
-        part.offsets.extend(u32::try_from(part.bytes.len()).unwrap().to_le_bytes());
+        data.extend(text.iter().flatten());
+        offsets.extend(u32::try_from(data.len()).unwrap().to_le_bytes());
     }
-    part.faults = faults(values.iter().map(|text| text.is_none()));
-    part
+    let faults = faults(values.iter().map(|text| text.is_none()));
+    v1::Column { offsets: offsets.into(), data: data.into(), faults: faults.into(), ..Default::default() }
 }
 
 /// The bytes of all rows, or those of one row if all are equal.
@@ -87,24 +85,19 @@ fn packed<const N: usize>(rows: impl Iterator<Item = [u8; N]>) -> Vec<u8> {
 
 /// The columns of events, in the order of time.
 fn columns(events: &[Event], base_ns: u64) -> Columns {
-    let mut parts = ColumnsParts::default();
-    let mut time_ns = base_ns;
+    let mut offsets_ns = Vec::<u8>::new();
+    let mut offset_ns = 0_u32;
     for event in events {
-        time_ns += u64::from(event.time);
-        parts.timestamps_ns.push(time_ns);
+        offset_ns += event.time;
+        offsets_ns.extend(offset_ns.to_le_bytes());
     }
-    parts.tids = packed(events.iter().map(|event| event.tid.to_le_bytes()));
-    parts.flags = packed(events.iter().map(|event| [event.flags]));
-    parts.preempt_counts = vec![1];
-    parts.ips = packed(events.iter().map(|event| event.ip.to_le_bytes()));
-    parts.return_ips = packed(events.iter().map(|event| (event.ip ^ 1).to_le_bytes()));
-    parts.fields = vec![
-        ColumnParts {
-            values: packed(events.iter().map(|event| event.a.unwrap_or(0).to_le_bytes())),
-            faults: faults(events.iter().map(|event| event.a.is_none())),
-            ..ColumnParts::default()
+    let fields = vec![
+        v1::Column {
+            values: packed(events.iter().map(|event| event.a.unwrap_or(0).to_le_bytes())).into(),
+            faults: faults(events.iter().map(|event| event.a.is_none())).into(),
+            ..Default::default()
         },
-        ColumnParts {
+        v1::Column {
             values: packed(events.iter().map(|event| {
                 let mut bytes = [0; 6];
                 bytes
@@ -114,13 +107,26 @@ fn columns(events: &[Event], base_ns: u64) -> Columns {
                     .zip(event.b)
                     .for_each(|(bytes, b)| *bytes = b.to_le_bytes());
                 bytes
-            })),
-            ..ColumnParts::default()
+            }))
+            .into(),
+            ..Default::default()
         },
         texts(&events.iter().map(|event| &event.texts[0]).collect::<Vec<_>>()),
         texts(&events.iter().flat_map(|event| &event.texts[1..]).collect::<Vec<_>>()),
     ];
-    Columns::from_parts(schema(), parts).unwrap()
+    let group = v1::EventGroup {
+        rows: u32::try_from(events.len()).unwrap(),
+        base_ns,
+        offsets_ns: offsets_ns.into(),
+        tids: packed(events.iter().map(|event| event.tid.to_le_bytes())).into(),
+        flags: packed(events.iter().map(|event| [event.flags])).into(),
+        preempt_counts: vec![1].into(),
+        ips: packed(events.iter().map(|event| event.ip.to_le_bytes())).into(),
+        return_ips: packed(events.iter().map(|event| (event.ip ^ 1).to_le_bytes())).into(),
+        columns: fields,
+        ..Default::default()
+    };
+    read_group(group, &schema()).unwrap()
 }
 
 #[test]
@@ -138,7 +144,7 @@ fn a_column_of_equal_values_is_sent_once() {
     let mut differs = same.clone();
     differs[99].a = Some(1);
     differs[50].b[2] = 4;
-    let bytes = |events: &[Event], rows: Rows<'_>| {
+    let bytes = |events: &[Event], rows: Option<&[u32]>| {
         let columns = columns(events, 1000);
         let read = round_trip(&columns, rows).unwrap();
         for (read, written) in read.fields.iter().zip(&columns.take_rows(&rows_of(rows, events.len())).fields)
@@ -152,26 +158,26 @@ fn a_column_of_equal_values_is_sent_once() {
     };
     // Values of 8 bytes and three of 2, of one row in place of a hundred; 100 differ in each of the
     // others.
-    assert_eq!(bytes(&differs, Rows::All) - bytes(&same, Rows::All), 99 * (8 + 6) + 2);
+    assert_eq!(bytes(&differs, None) - bytes(&same, None), 99 * (8 + 6) + 2);
     let some = [3, 50, 70];
-    assert!(bytes(&same, Rows::Some(&some)) + 2 * (8 + 6) <= bytes(&differs, Rows::Some(&some)));
+    assert!(bytes(&same, Some(&some)) + 2 * (8 + 6) <= bytes(&differs, Some(&some)));
     // One row is its own column, whatever the others have.
-    bytes(&differs, Rows::Some(&[50]));
+    bytes(&differs, Some(&[50]));
 }
 
-fn rows_of(rows: Rows<'_>, count: usize) -> Vec<u32> {
+fn rows_of(rows: Option<&[u32]>, count: usize) -> Vec<u32> {
     match rows {
-        Rows::All => (0..u32::try_from(count).unwrap()).collect(),
-        Rows::Some(rows) => rows.to_vec(),
+        None => (0..u32::try_from(count).unwrap()).collect(),
+        Some(rows) => rows.to_vec(),
     }
 }
 
 fn projected() -> Projected {
-    Projection::default().of(&schema())
+    Projection::default().of(&schema().fields)
 }
 
 /// Writes and reads again.
-fn round_trip(columns: &Columns, rows: Rows<'_>) -> Option<Columns> {
+fn round_trip(columns: &Columns, rows: Option<&[u32]>) -> Option<Columns> {
     let clock = ClockMapping { wall_offset_ns: -5, error_bound_ns: 3, sampled_at_ns: 1 << 60 };
     let tasks = [Task { tid: 7, comm: Arc::from(&b"seven"[..]), tgid: -1 }];
     let symbols = [Symbol { address: u64::MAX, text: "x+0x1/0x2".into() }];
@@ -221,7 +227,7 @@ proptest! {
     #[test]
     fn what_is_written_is_read(events in vec(event(), 1..40), base_ns in 0_u64..1 << 60) {
         let columns = columns(&events, base_ns);
-        assert_same(&round_trip(&columns, Rows::All).unwrap(), &columns);
+        assert_same(&round_trip(&columns, None).unwrap(), &columns);
     }
 
     #[test]
@@ -229,7 +235,7 @@ proptest! {
         let all: Vec<Event> = events.iter().map(|(event, _)| event.clone()).collect();
         let rows: Vec<u32> = (0..).zip(&events).filter(|(_, (_, kept))| *kept).map(|(row, _)| row).collect();
         let whole = columns(&all, 1000);
-        let read = round_trip(&whole, Rows::Some(&rows));
+        let read = round_trip(&whole, Some(&rows));
         if rows.is_empty() {
             prop_assert!(read.is_none(), "a group without rows is left out");
             return Ok(());
@@ -255,7 +261,7 @@ proptest! {
         let projected = projected();
         let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
         let envelope = Envelope { cpu: 0, sequence: 0, log_events: 1, clock, tasks: &[], symbols: &[] };
-        let rows = GroupRows { schema_id: 1, columns: &columns, rows: Rows::All, projected: &projected };
+        let rows = GroupRows { schema_id: 1, columns: &columns, rows: None, projected: &projected };
         let mut message = encode(&envelope, &[rows], &MessagePool::default()).to_vec();
         bytes.truncate(4);
         for (offset, byte) in bytes.into_iter().enumerate() {
@@ -300,12 +306,17 @@ fn a_column_has_only_what_belongs_to_its_kind() {
     }
 }
 
+fn read_again(message: v1::EventSchema) -> Schema {
+    let read = kprobed_event::Schema::try_from(message).unwrap();
+    Schema { fields: read.fields().to_vec(), is_return: read.is_return() }
+}
+
 #[test]
 fn schemas_are_read_again() {
     let name = ProbeName::new("g", "e").unwrap();
     let message = schema_message(3, &name, ProbeUid(5), &schema(), None);
     assert_eq!((message.schema_id, message.probe.as_str(), message.probe_uid), (3, "g/e", 5));
-    assert_eq!(schema_from_message(&message).unwrap(), *schema());
+    assert_eq!(read_again(message), *schema());
 }
 
 /// In the history as on the wire.
@@ -317,7 +328,7 @@ fn notations_are_read_again() {
     let name = ProbeName::new("g", "e").unwrap();
     let message = schema_message(3, &name, ProbeUid(5), &schema, None);
     assert_eq!(message.fields[0].notation(), v1::FieldNotation::Errno);
-    assert_eq!(schema_from_message(&message).unwrap(), schema);
+    assert_eq!(read_again(message), schema);
 }
 
 #[test]
@@ -325,7 +336,7 @@ fn a_type_has_its_widths() {
     use v1::FieldType as T;
     let read = |kind: T, width| {
         let field = v1::EventField { name: "x".to_owned(), r#type: kind.into(), width, ..Default::default() };
-        schema_from_message(&v1::EventSchema { fields: vec![field], ..Default::default() })
+        kprobed_event::Schema::try_from(v1::EventSchema { fields: vec![field], ..Default::default() })
     };
     for (kind, widths) in [
         (T::Unspecified, &[][..]),
@@ -340,13 +351,15 @@ fn a_type_has_its_widths() {
             assert_eq!(schema.is_ok(), widths.contains(&width), "{kind:?} of {width}: {schema:?}");
         }
     }
-    assert_eq!(read(T::Char, 2), Err(SchemaError { field: "x".to_owned() }));
+    let (probe, field) = (String::new(), "x".to_owned());
+    let bad = kprobed_event::MalformedError::BadField { probe, field, kind: T::Char.into(), width: 2 };
+    assert_eq!(read(T::Char, 2), Err(bad));
 }
 
 #[test]
 fn a_projection_leaves_out_what_is_not_named() {
     let projection = Projection::new(vec!["s".into(), "comm".into()]);
-    let projected = projection.of(&schema());
+    let projected = projection.of(&schema().fields);
     assert_eq!(
         projected,
         Projected { fields: vec![2], tid: true, comm: true, context: false, location: false }
@@ -361,7 +374,7 @@ fn a_field_named_like_the_task_hides_nothing() {
     let mut schema = Schema::clone(&schema());
     "comm".clone_into(&mut schema.fields[2].name);
     let both = Projected { fields: vec![2], tid: true, comm: true, context: false, location: false };
-    assert_eq!(Projection::new(vec!["comm".into()]).of(&schema), both);
+    assert_eq!(Projection::new(vec!["comm".into()]).of(&schema.fields), both);
 }
 
 #[test]

@@ -17,7 +17,7 @@ use super::probes::{CountedProbes, not_confirmed};
 use super::{Count, IDLE_INTERVAL};
 use crate::command::many_hosts::{HostRun, Problem, exit, is_confirmed, remember};
 use crate::command::open_file_limit::raise;
-use crate::command::stop_condition::{StopCondition, StopReason};
+use crate::command::stop_condition::StopCondition;
 use crate::command::{Exit, Failure};
 use crate::global::{Fleet, Global};
 use crate::lines::Lines;
@@ -169,11 +169,9 @@ impl Count {
         }
         output.hosts(&records, &[], &ledger)?;
         let missing = records.iter().filter(|record| record.outcome != Outcome::Answered);
-        let missing: Vec<_> = missing.map(|record| format!("{}\n", record.host)).collect();
-        remember(fleet, &missing.concat(), output);
-        // Without a limit an interrupt is the regular end; with one, it is early.
-        let early = run.is_interrupted || reason == StopReason::Signal && duration.is_some();
-        Ok(exit(&ledger, if early { Exit::Interrupted } else { Exit::Success }, global))
+        remember(fleet, missing.map(|record| record.host.as_str()), output);
+        let worst = if run.is_interrupted { Exit::Interrupted } else { reason.exit(duration.is_some()) };
+        Ok(exit(&ledger, worst, global))
     }
 }
 

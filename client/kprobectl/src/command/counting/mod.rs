@@ -182,9 +182,7 @@ impl Count {
         if let Err(error) = deleted {
             output.note(&format!("the daemon deletes the probes when this command has ended: {error}"));
         }
-        // Without a limit an interrupt is the regular end; with one, it is early.
-        let early = reason == StopReason::Signal && life.duration.is_some();
-        Ok(if early { Exit::Interrupted } else { Exit::Success })
+        Ok(reason.exit(life.duration.is_some()))
     }
 }
 

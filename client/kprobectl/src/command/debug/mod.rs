@@ -25,27 +25,12 @@ use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Output, to_proto_time};
 
-const AFTER_HELP: &str = "\
-Examples:
-  kprobectl debug bundle
-  kprobectl debug bundle /tmp/web1.tar";
-
-const BUNDLE_HELP: &str = "\
-The file is a tar archive of JSON: the host and its checks, probes and their past states, events of other \
-programs, the ledger, counts, hits of the last day, aggregations, and the last 1000 entries of the audit \
-log. It has definitions, filters, labels and names of principals, but no values of events, no memory, and no \
-passwords of destinations. Add the log of the daemon to it when you send it: `journalctl -u kprobed`.
-
-Examples:
-  kprobectl debug bundle
-  kprobectl debug bundle /tmp/web1.tar";
-
 /// Entries of the audit log that are put in.
 const AUDIT_ENTRIES: usize = 1000;
 
 /// Arguments of `debug`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("../help/debug.txt"))]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -54,7 +39,7 @@ pub(crate) struct Arguments {
 #[derive(Clone, Debug, Subcommand)]
 enum Command {
     /// Write what a maintainer needs to understand this daemon into a file
-    #[command(after_help = BUNDLE_HELP)]
+    #[command(after_help = include_str!("../help/debug-bundle.txt"))]
     Bundle {
         /// The file, which must not exist [default: kprobed-debug-HOST-TIME.tar]
         file: Option<PathBuf>,

@@ -8,11 +8,11 @@ use tokio::time::Instant;
 
 use super::session::Session;
 use super::skipped_runs::AllCounts;
-use super::source::{Source, Step, is_reached};
+use super::source::{Source, Step};
 use super::temporary_probes::{Deleted, Enabled, HostProbes};
 use crate::command::Failure;
 use crate::command::child::Child;
-use crate::command::stop_condition::{StopCondition, StopReason};
+use crate::command::stop_condition::{StopCondition, StopReason, until};
 use crate::output::{EventPrinter, Recorded};
 
 /// How long the last events may take after the probes are deleted.
@@ -70,7 +70,7 @@ impl Follow<'_> {
                     self.begin(stop, printer)?;
                     continue;
                 }
-                step = self.source.step(self.session.count, printer), if !is_held => step?,
+                step = self.source.step(printer), if !is_held => step?,
                 // Nothing has arrived: flush the output.
                 () = std::future::ready(()), if pending => {
                     printer.flush()?;
@@ -92,7 +92,7 @@ impl Follow<'_> {
                     self.begin(stop, printer)?;
                 }
             }
-            if is_reached(self.session.count, printer) {
+            if printer.is_full() {
                 return Ok(End::Enough);
             }
             if self.fail_fast && self.source.has_missing() {
@@ -210,7 +210,7 @@ impl Follow<'_> {
                     why = "the daemon did not send them in time";
                     break;
                 }
-                step = self.source.step(self.session.count, printer), if is_shown => {
+                step = self.source.step(printer), if is_shown => {
                     is_shown = match step {
                         Ok(step) => !matches!(step, Step::Over),
                         Err(failure) => {
@@ -218,7 +218,7 @@ impl Follow<'_> {
                             return Err(failure);
                         }
                     };
-                    if is_reached(self.session.count, printer) {
+                    if printer.is_full() {
                         is_shown = false;
                         end = End::Enough;
                     }
@@ -249,14 +249,6 @@ const AN_ERROR: &str = "an error came before them";
 async fn next_enabled(probes: Option<&mut HostProbes>) -> Enabled {
     match probes {
         Some(probes) => probes.enabled().await,
-        None => std::future::pending().await,
-    }
-}
-
-/// Waits until then. Never ends if that is not known.
-async fn until(time: Option<Instant>) {
-    match time {
-        Some(time) => tokio::time::sleep_until(time).await,
         None => std::future::pending().await,
     }
 }

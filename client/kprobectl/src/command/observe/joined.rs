@@ -12,7 +12,6 @@ use kprobed_client::event::{
     StreamRequest,
 };
 
-use super::source::is_reached;
 use crate::command::Failure;
 use crate::command::definitions::called;
 use crate::output::EventPrinter;
@@ -162,54 +161,44 @@ impl JoinedCalls {
         }
     }
 
-    /// Events of a host are lost.
-    pub(super) fn gap(&mut self, host: &str, loss: &Loss) {
+    /// Events of a host are lost. `arrived`: in a merge, the time stamp of the last event of each CPU that had arrived
+    /// before them.
+    pub(super) fn gap(&mut self, host: &str, loss: &Loss, arrived: &[(u32, u64)]) {
         for open in self.hosts.get_mut(host).into_iter().flat_map(|of_host| &mut of_host.open) {
+            for (cpu, timestamp_ns) in arrived {
+                open.arrived_at(*cpu, *timestamp_ns);
+            }
             open.gap(loss);
         }
     }
 
     /// Another run of the daemon begins on a host, or what comes next cannot be read.
-    pub(super) fn begin_anew(
-        &mut self,
-        host: &str,
-        limit: Option<u64>,
-        printer: &mut EventPrinter<'_>,
-    ) -> Result<(), Failure> {
-        self.end(host, Calls::begin_anew, limit, printer)
+    pub(super) fn begin_anew(&mut self, host: &str, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
+        self.end(host, Calls::begin_anew, printer)
     }
 
     /// The next event of the only host may not be in its order.
-    pub(super) fn close(
-        &mut self,
-        limit: Option<u64>,
-        printer: &mut EventPrinter<'_>,
-    ) -> Result<(), Failure> {
-        self.end("", Calls::close, limit, printer)
+    pub(super) fn close(&mut self, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
+        self.end("", Calls::close, printer)
     }
 
     fn end(
         &mut self,
         host: &str,
         end: fn(&mut Calls<Entry>),
-        limit: Option<u64>,
         printer: &mut EventPrinter<'_>,
     ) -> Result<(), Failure> {
         let Self { calls, filter, hosts } = self;
         let Some(of_host) = hosts.get_mut(host) else { return Ok(()) };
         of_host.open.iter_mut().for_each(end);
-        of_host.print_incomplete((calls, filter.as_ref()), host, limit, printer)
+        of_host.print_incomplete((calls, filter.as_ref()), host, printer)
     }
 
     /// Prints the calls that are open at the end.
-    pub(super) fn finish(
-        &mut self,
-        limit: Option<u64>,
-        printer: &mut EventPrinter<'_>,
-    ) -> Result<(), Failure> {
+    pub(super) fn finish(&mut self, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
         let mut hosts: Vec<_> = self.hosts.keys().cloned().collect();
         hosts.sort_unstable();
-        hosts.iter().try_for_each(|host| self.end(host, Calls::finish, limit, printer))
+        hosts.iter().try_for_each(|host| self.end(host, Calls::finish, printer))
     }
 
     /// Takes the next event in the order of time: prints it, or the call that it completes.
@@ -217,7 +206,6 @@ impl JoinedCalls {
         &mut self,
         row: &Row<'_>,
         origin: Option<Origin<'_>>,
-        limit: Option<u64>,
         printer: &mut EventPrinter<'_>,
     ) -> Result<(), Failure> {
         let Self { calls, filter, hosts } = self;
@@ -248,15 +236,15 @@ impl JoinedCalls {
             Role::Exit(_) => {
                 let left = open.leave(end);
                 // Calls within this one whose returns were missed come before it.
-                of_host.print_incomplete((calls, filter.as_ref()), host, limit, printer)?;
+                of_host.print_incomplete((calls, filter.as_ref()), host, printer)?;
                 let shown = match &left {
                     Ok(entry) => Call::Whole { entry: entry.row.row(), exit: *row },
                     Err(why) => Call::Exit(*row, *why),
                 };
-                return of_host.print((index, call), filter.as_ref(), &shown, origin, limit, printer);
+                return of_host.print((index, call), filter.as_ref(), &shown, origin, printer);
             }
         }
-        of_host.print_incomplete((calls, filter.as_ref()), host, limit, printer)
+        of_host.print_incomplete((calls, filter.as_ref()), host, printer)
     }
 }
 
@@ -301,7 +289,6 @@ impl HostCalls {
         &mut self,
         (calls, filter): (&[CalledFunction], Option<&EventFilter>),
         host: &str,
-        limit: Option<u64>,
         printer: &mut EventPrinter<'_>,
     ) -> Result<(), Failure> {
         for at in 0..self.open.len() {
@@ -311,7 +298,7 @@ impl HostCalls {
                 let Some(call) = calls.get(index) else { continue };
                 let origin = (!host.is_empty()).then_some(Origin { host, corrected_ns, late: false });
                 let shown = Call::Entry(row.row(), why);
-                self.print((index, call), filter, &shown, origin, limit, printer)?;
+                self.print((index, call), filter, &shown, origin, printer)?;
             }
         }
         Ok(())
@@ -324,10 +311,9 @@ impl HostCalls {
         filter: Option<&EventFilter>,
         shown: &Call<'_>,
         origin: Option<Origin<'_>>,
-        limit: Option<u64>,
         printer: &mut EventPrinter<'_>,
     ) -> Result<(), Failure> {
-        if is_reached(limit, printer) {
+        if printer.is_full() {
             return Ok(());
         }
         printer.summary.count_call(shown.incomplete());
@@ -360,4 +346,59 @@ fn not_a_filter(text: &str, error: &EventFilterError) -> Failure {
         _ => "a filter on calls is evaluated by this command, on the fields of both ends".to_owned(),
     };
     Failure::usage(format!("`{text}`: {error}"), Some(hint))
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobed_client::api::{EventBatch, EventGroup, EventSchema, LossCause};
+
+    use super::*;
+
+    /// Whether a call of CPU 0 at this time is joined.
+    fn is_joined(joined: &mut JoinedCalls, timestamp_ns: u64) -> bool {
+        let schema = EventSchema { schema_id: 1, probe: "a/b".to_owned(), ..Default::default() };
+        let group = EventGroup {
+            schema_id: 1,
+            rows: 1,
+            base_ns: timestamp_ns,
+            offsets_ns: 0_u32.to_le_bytes().into_iter().collect(),
+            tids: 7_i32.to_le_bytes().into_iter().collect(),
+            ..Default::default()
+        };
+        let batch = EventBatch { groups: vec![group], ..Default::default() };
+        let batch = Batch::from_parts(vec![schema], batch).unwrap();
+        let row = batch.rows().next().unwrap();
+        let end = CallEnd::of(&row, 0).unwrap();
+        let open = &mut joined.hosts.get_mut("web").unwrap().open[0];
+        open.enter(end, 8, |_caller| Entry { call: 0, row: row.to_owned(), corrected_ns: 0 });
+        let left = open.leave(CallEnd { timestamp_ns: timestamp_ns + 1, ..end });
+        while open.next_incomplete().is_some() {}
+        left.is_ok()
+    }
+
+    /// A loss without a time, of a CPU of one of many hosts that has no event any more.
+    #[test]
+    fn a_gap_of_a_quiet_cpu_ends_in_a_merge_too() {
+        const SECOND_NS: u64 = 1_000_000_000;
+        let of_host = HostCalls {
+            roles: HashMap::new(),
+            open: vec![Calls::new(MOST_OPEN, MOST_BYTES)],
+            filters: Vec::new(),
+            others: HashMap::new(),
+        };
+        let hosts = HashMap::from([("web".to_owned(), of_host)]);
+        let mut joined = JoinedCalls { calls: Vec::new(), filter: None, hosts };
+        let loss = Loss {
+            cause: LossCause::Overrun,
+            cpu: Some(1),
+            count: Some(1),
+            before_ns: None,
+            before_wall_ns: None,
+            gaps: 1,
+            pause: None,
+        };
+        joined.gap("web", &loss, &[(0, 150)]);
+        let times = [140, 160, SECOND_NS, SECOND_NS + 160];
+        assert_eq!(times.map(|time| is_joined(&mut joined, time)), [false, false, false, true]);
+    }
 }

@@ -31,77 +31,9 @@ use crate::global::Global;
 use crate::output::Output;
 use crate::quantity::duration;
 
-const AFTER_HELP: &str = "\
-Follows new events until Ctrl-C, or until -n or --for is reached. --since, --last and --oldest read \
-the history and end with it, unless -f follows new events after it. If the connection is lost, the \
-command connects again and reads the missed events from the history; events that the history does not \
-have are reported as lost.
-
-The note `observing N probes` on stderr means that the daemon has subscribed the command: every event \
-recorded from then on is shown or reported as lost. A script should wait for it before it causes events. \
-It is not printed with -q, or if only the history is read.
-
---filter is an expression of the kernel's filter language over the fields of the probe and comm, pid \
-(thread id), tgid, cpu, probe and host: == != < <= > >= & with numbers, == != ~ with strings and globs, \
-&& || ! and parentheses. A field of the probe that has one of these names is written fields.NAME. The \
-daemon evaluates the filter, for this command only. --pid (the process, tgid), --tid (the thread, pid), --comm and --cpu \
-are short forms of such conditions; several values of one of them are alternatives. The kernel's filter of a probe \
-(`kprobectl update --filter`) prevents that events are recorded.
-
-TIME is how long ago (`10m`, `7h`), a time of day (`07:00`: the last such moment), or a date with a time, \
-in RFC 3339 or as printed by --wide. A time without a zone is local.
-
---cursor saves the position at which the command ended in a file, and the next run continues there. If \
--n ends the command inside a batch of events, the next run shows that batch again.
-
-With --hosts or --host-selector the events of all hosts are shown in one order of time. The command \
-measures the offset of each host's clock over the connection every 30 seconds, and orders and prints \
-events by the corrected time; JSON has both times. Events of two hosts that are closer together than \
-the error bounds of their clocks (shown with each host) may have happened in the other order. An event \
-is printed when every host has reported that no earlier one follows. If a host is silent for --max-wait, \
-the others continue without it: events that it sends after that, and events that are older than \
-printed ones, are marked `late`. State changes of hosts are shown among the events, and at the end the \
-outcome of each.
-
---from reads what daemons have published to NATS JetStream ([export.nats] of their configuration): the \
-same events, gaps and losses, of any number of hosts over one connection, merged in the same way. Clocks \
-cannot be measured there: the order is by the wall clock of each host. Hosts are those with messages in \
-the stream when the command begins. Globs, --filter, --pid, --tid, --comm, --cpu, --sample and --fields are \
-evaluated by this command; a field that no probe has selects nothing. -l, --last, --cursor, -p and the \
-limits of queues need a daemon, and so do `.function` and `common_*` other than `common_pid` and `common_cpu` in a filter. --ca, --cert and --key are for tls://.
-
--p defines a temporary probe on all hosts, as `kprobectl trace` does; without a PROBE-GLOB only its events are shown. \
-The kernel applies as much of the command's filter to it as it can.
-
-If the daemon was started again, the output has the time: events between the end of its previous run and that time may \
-not be recorded. JSON has an object of the type `epoch` there, with `start_time`.
-
-Numbers are shown as their types in the kernel suggest: fd=-2 (ENOENT), how=1 (SHUT_WR), dport=443, dev=8:1, mode=0644. \
-JSON and YAML have the recorded numbers in `fields` and these strings in `names`. A filter compares with the shown value: \
-'fd == -ENOENT', 'dport == 443', 'dev == \"8:1\"'. The address of a probe is shown if it is inside of a function or the \
-caller that a function returned to; -o wide shows all.
-
-A value followed by `(?)` is unproven: nothing shows that it was read, or that its name is right (`kprobectl \
-check` has the reason). JSON and YAML list such fields in `unproven`, and those that could not be read in `faults`.
-
-Examples:
-  kprobectl observe
-  kprobectl observe kprobes/open -n 10
-  kprobectl observe 'kprobes/*' --comm 'ssh*' --filter 'filename ~ \"/etc/*\"'
-  kprobectl observe open --filter 'dfd != -100' -o json | jq .fields
-  kprobectl observe -l team=storage --since 10m
-  kprobectl observe kprobes/open --since 07:00 -f
-  kprobectl observe --last 1000 -f --order time
-  kprobectl observe --cursor place.txt --until-now -o json >> events.json
-  kprobectl observe kprobes/open -p 'r:opened do_sys_openat2 fd=$retval:s32'
-  kprobectl observe --for 10s --time delta
-  kprobectl observe 'kprobes/*' --hosts 'web[001-480]' --max-wait 5s
-  kprobectl observe -L role=web --comm nginx --since 10m -o json
-  kprobectl observe kprobes/open --from nats://127.0.0.1:4222 --hosts 'web*' --since 10m";
-
 /// Arguments of `observe`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("../help/observe.txt"))]
 pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`), including probes that are defined later [default: all]
     #[arg(value_name = "PROBE-GLOB")]

@@ -5,7 +5,7 @@ use std::time::{Duration, SystemTime};
 
 use clap::{Args, ValueEnum};
 use jiff::Timestamp;
-use kprobed_client::api::{EventOrder, OverflowPolicy, Pace};
+use kprobed_client::api::{self, EventOrder, OverflowPolicy, Pace};
 use kprobed_client::event::StreamRequest;
 use kprobed_client::event::format::{LocationForm, TextParts};
 #[cfg(feature = "nats")]
@@ -310,13 +310,15 @@ impl Delivery {
             Order::Cpu => EventOrder::PerCpu,
             Order::Time => EventOrder::Time,
         };
-        request
-            .order(order)
-            .pace(pace)
-            .overflow(overflow)
-            .queue_events(self.queue.unwrap_or_default())
-            .queue_bytes(self.queue_bytes.unwrap_or_default())
-            .max_events_per_second(self.rate.unwrap_or_default())
+        request.delivery(api::Delivery {
+            order: order.into(),
+            pace: pace.into(),
+            overflow: overflow.into(),
+            queue_events: self.queue.unwrap_or_default(),
+            queue_bytes: self.queue_bytes.unwrap_or_default(),
+            max_events_per_second: self.rate.unwrap_or_default(),
+            heartbeat_ms: 0,
+        })
     }
 }
 
@@ -342,6 +344,7 @@ impl OutputOptions {
             quiet,
             host_width,
             are_calls: false,
+            limit: None,
         }
     }
 }

@@ -7,23 +7,10 @@ use kprobed_client::api::{ListProbesRequest, Probe, ProbeFilter, ProbeState};
 use kprobed_client::event::StreamRequest;
 
 use crate::command::Failure;
-use crate::output::Output;
+use crate::output::{Output, counted};
 
 /// The probes that exist now and are selected by their names and labels.
-pub(super) struct ObservedSources {
-    sources: Vec<ObservedSource>,
-    /// Whether one of them records.
-    records: bool,
-}
-
-/// One of them.
-struct ObservedSource {
-    name: String,
-    /// Its kernel filter.
-    filter: String,
-    /// Names of its fields. Absent if the kernel does not have it now.
-    fields: Option<Vec<String>>,
-}
+pub(super) struct ObservedProbes(Vec<Probe>);
 
 /// Probes that a note names; of others it says how many.
 const NAMED: usize = 3;
@@ -31,12 +18,12 @@ const NAMED: usize = 3;
 /// What all events have, and `--fields` can name.
 const OF_ALL_EVENTS: [&str; 4] = ["tid", "comm", "context", "location"];
 
-impl ObservedSources {
+impl ObservedProbes {
     pub(super) async fn by(client: &Client, request: &StreamRequest) -> Result<Self, Failure> {
         let selection = request.selection();
         let all = [String::new()];
         let globs = if selection.probes.is_empty() { &all[..] } else { &selection.probes };
-        let mut selected = Self { sources: Vec::new(), records: false };
+        let mut selected = Vec::new();
         // Globs may overlap.
         let mut seen = HashSet::new();
         for glob in globs {
@@ -45,25 +32,20 @@ impl ObservedSources {
                 label_selector: selection.label_selector.clone(),
                 ..Default::default()
             };
-            for probe in client.select_probes(request).await? {
-                if seen.insert(probe.name.clone()) {
-                    selected.records |= probe.state() == ProbeState::Armed;
-                    selected.sources.push(ObservedSource::of(probe));
-                }
-            }
+            let found = client.select_probes(request).await?;
+            selected.extend(found.into_iter().filter(|probe| seen.insert(probe.name.clone())));
         }
-        Ok(selected)
+        Ok(Self(selected))
     }
 
     /// What is observed: `2 probes`.
     pub(super) fn description(&self) -> String {
-        let count = self.sources.len();
-        format!("{count} probe{}", if count == 1 { "" } else { "s" })
+        counted(self.0.len(), "probe")
     }
 
     /// Notes that no event will come, because nothing is selected or nothing that is selected records.
     pub(super) fn note_silence(&self, request: &StreamRequest, output: &mut Output) {
-        if self.is_empty() {
+        if self.0.is_empty() {
             let selection = request.selection();
             let all = selection.probes.is_empty() && selection.label_selector.trim().is_empty();
             let what = if all { "there are no probes yet" } else { "no probe matches yet" };
@@ -72,7 +54,7 @@ impl ObservedSources {
                 _ => String::new(),
             };
             output.note(&format!("{what}: waiting for one{made}"));
-        } else if !self.records {
+        } else if self.0.iter().all(|probe| probe.state() != ProbeState::Armed) {
             output.note("none of the selected probes is recording: `kprobectl enable` switches them on");
         }
     }
@@ -80,22 +62,17 @@ impl ObservedSources {
     /// Notes which probes lack a field of `--fields` that others have. The daemon refuses one that all of them lack.
     pub(super) fn note_lacking_fields(&self, names: &[String], output: &mut Output) {
         for name in names.iter().filter(|name| !OF_ALL_EVENTS.contains(&name.as_str())) {
-            let lacks = |source: &&ObservedSource| {
-                source.fields.as_ref().is_some_and(|fields| !fields.contains(name))
+            // Absent if the kernel does not have the probe now.
+            let has = |probe: &Probe| {
+                probe.schema.as_ref().map(|schema| schema.fields.iter().any(|field| field.name == *name))
             };
-            let lacking: Vec<&str> =
-                self.sources.iter().filter(lacks).map(|source| source.name.as_str()).collect();
-            let has =
-                |source: &ObservedSource| source.fields.as_ref().is_some_and(|fields| fields.contains(name));
-            if !lacking.is_empty() && self.sources.iter().any(has) {
+            let lacking = self.0.iter().filter(|probe| has(probe) == Some(false));
+            let lacking: Vec<&str> = lacking.map(|probe| probe.name.as_str()).collect();
+            if !lacking.is_empty() && self.0.iter().any(|probe| has(probe) == Some(true)) {
                 let have = if lacking.len() == 1 { "has" } else { "have" };
                 output.note(&format!("{} {have} no field `{name}`", listed(&lacking)));
             }
         }
-    }
-
-    fn is_empty(&self) -> bool {
-        self.sources.is_empty()
     }
 
     /// Notes of which probes the filter of a stream selects nothing because it compares a field of
@@ -117,7 +94,7 @@ impl ObservedSources {
             }
         }
         let could_have = |name: &str, filter: &str| {
-            self.sources.iter().any(|source| source.name == name && source.filter.trim() != filter.trim())
+            self.0.iter().any(|probe| probe.name == name && probe.filter.trim() != filter.trim())
         };
         let possible = filters.iter().find(|found| {
             found.exact && !found.kernel_filter.is_empty() && could_have(&found.probe, &found.kernel_filter)
@@ -134,13 +111,6 @@ impl ObservedSources {
 
 /// The daemon's code for a field that a probe does not have.
 const FIELD_NOT_FOUND: &str = "FIELD_NOT_FOUND";
-
-impl ObservedSource {
-    fn of(Probe { name, filter, schema, .. }: Probe) -> Self {
-        let fields = schema.map(|schema| schema.fields.into_iter().map(|field| field.name).collect());
-        Self { name, filter, fields }
-    }
-}
 
 /// The first names, and how many more.
 fn listed(names: &[&str]) -> String {
@@ -166,10 +136,7 @@ mod tests {
 
     #[test]
     fn what_is_observed_in_words() {
-        let described = |probes: usize| {
-            let sources = (0..probes).map(|_| ObservedSource::of(Probe::default())).collect();
-            ObservedSources { sources, records: true }.description()
-        };
+        let described = |probes: usize| ObservedProbes(vec![Probe::default(); probes]).description();
         assert_eq!([0, 1, 2].map(described), ["0 probes", "1 probe", "2 probes"]);
     }
 

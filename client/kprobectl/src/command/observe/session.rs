@@ -14,7 +14,7 @@ use super::cursor_file::CursorFile;
 use super::follow::{End, Follow};
 use super::joined::JoinedCalls;
 use super::options::OutputOptions;
-use super::selection_notes::ObservedSources;
+use super::selection_notes::ObservedProbes;
 use super::skipped_runs::{AllCounts, CountsBefore};
 use super::source::Source;
 use super::temporary_probes::{HostProbes, TemporaryProbes};
@@ -22,7 +22,7 @@ use crate::command::connection::connect;
 use crate::command::definitions::{Definitions, are_calls, definitions};
 use crate::command::many_hosts::{HostCommand, HostRun, OnHost, Problem, confirm, exit, remember};
 use crate::command::open_file_limit::raise;
-use crate::command::stop_condition::{StopCondition, StopReason};
+use crate::command::stop_condition::StopCondition;
 use crate::command::{Exit, Failure};
 use crate::global::{Fleet, Global};
 use crate::output::{EventPrinter, EventStyle, Output};
@@ -124,8 +124,7 @@ impl Session {
         let opened = self.open_many((global, fleet), calls, &mut stop, output).await?;
         let (exit, accounts) = self.show(opened, stop, global, output).await?;
         let missing = accounts.iter().filter(|account| account.outcome != Outcome::Answered);
-        let missing: Vec<_> = missing.map(|account| format!("{}\n", account.host)).collect();
-        remember(fleet, &missing.concat(), output);
+        remember(fleet, missing.map(|account| account.host.as_str()), output);
         Ok(exit)
     }
 
@@ -160,22 +159,22 @@ impl Session {
         let mut before = None;
         let mut selected = None;
         if !self.quiet {
-            let sources = ObservedSources::by(&client, &request).await?;
+            let observed = ObservedProbes::by(&client, &request).await?;
             if !self.ends {
                 if probes.is_none() {
-                    sources.note_silence(&request, output);
+                    observed.note_silence(&request, output);
                 }
-                observing = Some(sources.description());
+                observing = Some(observed.description());
                 before = CountsBefore::read(&client, &request).await.ok().map(AllCounts::of_one);
             }
-            sources.note_lacking_fields(&self.form.fields, output);
-            selected = probes.is_none().then_some(sources);
+            observed.note_lacking_fields(&self.form.fields, output);
+            selected = probes.is_none().then_some(observed);
         }
         // Temporary probes end with the connection, so that it is not made again.
         let once = self.once || probes.is_some();
         let stream = ResumingStream::open(&client, request).await?;
-        if let (Some(sources), Some(started)) = (selected, stream.started()) {
-            sources.note_filters(&started.filters, output);
+        if let (Some(observed), Some(started)) = (selected, stream.started()) {
+            observed.note_filters(&started.filters, output);
         }
         let source = Source::of_one(stream, once, self.ordered, self.cursor_file.take()).joining(calls);
         let (names, missing) = (Vec::new(), Vec::new());
@@ -289,7 +288,7 @@ impl Session {
         let is_one = names.is_empty();
         let width = names.iter().map(|name| name.chars().count()).max().map(|width| width.max("HOST".len()));
         let style = self.form.style(global, self.quiet, width);
-        let style = EventStyle { are_calls: are_calls(&self.definitions), ..style };
+        let style = EventStyle { are_calls: are_calls(&self.definitions), limit: self.count, ..style };
         let mut printer = EventPrinter::new(output, &style);
         if !is_one {
             printer.start()?;
@@ -312,7 +311,7 @@ impl Session {
         let mut end = follow.delete(end, &mut stop, &mut printer).await;
         let Follow { mut source, before, child, has_begun, .. } = follow;
         if !end.as_ref().is_err_and(Failure::is_broken_pipe)
-            && let Err(failure) = source.finish(self.count, &mut printer).await
+            && let Err(failure) = source.finish(&mut printer).await
         {
             end = Err(failure);
         }
@@ -347,9 +346,8 @@ impl Session {
             End::Over if is_one && !self.ends => return Err(Failure::stream_ended()),
             End::Interrupted => Exit::Interrupted,
             End::Stopped(_) if is_lost => Exit::Interrupted,
-            // Without a limit an interrupt is the regular end; with one, it is early.
-            End::Stopped(StopReason::Signal) if limited => Exit::Interrupted,
-            End::Enough | End::Over | End::Failed | End::Stopped(_) => Exit::Success,
+            End::Stopped(reason) => reason.exit(limited),
+            End::Enough | End::Over | End::Failed => Exit::Success,
         };
         if let Some(child) = child.filter(|_| worst == Exit::Success) {
             tokio::select! {

@@ -108,18 +108,14 @@ impl Source {
         self
     }
 
-    /// Waits for the next thing, and prints it. `limit`: events that are shown at most.
+    /// Waits for the next thing, and prints it.
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
-    pub(super) async fn step(
-        &mut self,
-        limit: Option<u64>,
-        printer: &mut EventPrinter<'_>,
-    ) -> Result<Step, Failure> {
+    pub(super) async fn step(&mut self, printer: &mut EventPrinter<'_>) -> Result<Step, Failure> {
         match self {
-            Self::One(one) => one.step(limit, printer).await,
-            Self::Many(many) => many.step(limit, printer).await,
+            Self::One(one) => one.step(printer).await,
+            Self::Many(many) => many.step(printer).await,
         }
     }
 
@@ -213,28 +209,23 @@ impl Source {
     }
 
     /// Ends reading, and prints what has arrived, up to the limit.
-    pub(super) async fn finish(
-        &mut self,
-        limit: Option<u64>,
-        printer: &mut EventPrinter<'_>,
-    ) -> Result<(), Failure> {
+    pub(super) async fn finish(&mut self, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
         match self {
             Self::One(one) => {
                 if let Some(ordered) = &mut one.ordered {
                     ordered.finish();
                 }
-                one.print_ordered(limit, printer)?;
+                one.print_ordered(printer)?;
                 if let Some(calls) = &mut one.calls {
-                    calls.finish(limit, printer)?;
+                    calls.finish(printer)?;
                 }
                 printer.summary.late = one.ordered.as_ref().map_or(0, TimeOrdered::late_events);
             }
             Self::Many(many) => {
                 many.merged.finish();
-                while !is_reached(limit, printer) && !matches!(many.step(limit, printer).await?, Step::Over) {
-                }
+                while !printer.is_full() && !matches!(many.step(printer).await?, Step::Over) {}
                 if let Some(calls) = &mut many.calls {
-                    calls.finish(limit, printer)?;
+                    calls.finish(printer)?;
                 }
                 let accounts = many.merged.accounts();
                 printer.summary.delivered = accounts.iter().map(|account| account.read).sum();
@@ -273,13 +264,8 @@ impl Source {
     }
 }
 
-/// Whether as many events are shown as were requested.
-pub(super) fn is_reached(limit: Option<u64>, printer: &EventPrinter<'_>) -> bool {
-    limit.is_some_and(|limit| printer.summary.shown >= limit)
-}
-
 impl OneHost {
-    async fn step(&mut self, limit: Option<u64>, printer: &mut EventPrinter<'_>) -> Result<Step, Failure> {
+    async fn step(&mut self, printer: &mut EventPrinter<'_>) -> Result<Step, Failure> {
         if self.is_over || matches!(self.last, Some(Last::Unknown(_))) || self.is_whole(printer) {
             return Ok(Step::Over);
         }
@@ -288,7 +274,7 @@ impl OneHost {
                 printer.summary.reconnects += u64::from(std::mem::take(&mut self.is_lost));
                 return Ok(Step::Host { name: String::new(), is_live: true });
             }
-            Some(ResumingItem::Item(item)) => self.print(item, limit, printer)?,
+            Some(ResumingItem::Item(item)) => self.print(item, printer)?,
             Some(ResumingItem::Interrupted(Interruption { error: Some(error), .. })) if self.once => {
                 return Err(error.into());
             }
@@ -311,18 +297,13 @@ impl OneHost {
         printer.summary.delivered >= events && printer.summary.left_out() >= left_out
     }
 
-    fn print(
-        &mut self,
-        item: StreamItem,
-        limit: Option<u64>,
-        printer: &mut EventPrinter<'_>,
-    ) -> Result<(), Failure> {
+    fn print(&mut self, item: StreamItem, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
         match item {
             StreamItem::Started(_) | StreamItem::Schema(_) => {}
             StreamItem::Loss(loss) => {
                 printer.loss(None, &loss)?;
                 if let Some(calls) = &mut self.calls {
-                    calls.gap("", &loss);
+                    calls.gap("", &loss, &[]);
                 }
             }
             StreamItem::CaughtUp(cursor) => printer.caught_up(&cursor)?,
@@ -330,47 +311,42 @@ impl OneHost {
                 if let Some(ordered) = &mut self.ordered {
                     ordered.finish();
                 }
-                self.print_ordered(limit, printer)?;
+                self.print_ordered(printer)?;
                 let number = epoch.cursor.epoch;
                 let is_restart = self.epoch.replace(number).is_some_and(|before| before != number);
-                if (is_restart || epoch.may_miss) && !is_reached(limit, printer) {
+                if (is_restart || epoch.may_miss) && !printer.is_full() {
                     printer.new_run(None, &epoch, is_restart)?;
                 }
                 if let Some(calls) = self.calls.as_mut().filter(|_| is_restart) {
-                    calls.begin_anew("", limit, printer)?;
+                    calls.begin_anew("", printer)?;
                 }
             }
             StreamItem::Watermark(watermark) => {
                 if let Some(ordered) = &mut self.ordered {
                     ordered.advance(watermark.watermark_ns);
                 }
-                self.print_ordered(limit, printer)?;
+                self.print_ordered(printer)?;
             }
             StreamItem::Batch(batch) => {
                 printer.summary.delivered += batch.len() as u64;
                 let Some(ordered) = &mut self.ordered else {
-                    return self.print_batch(&batch, limit, printer);
+                    return self.print_batch(&batch, printer);
                 };
                 if let Some(calls) = &mut self.calls {
                     calls.arrived(&batch);
                 }
                 ordered.push(batch);
-                self.print_ordered(limit, printer)?;
+                self.print_ordered(printer)?;
             }
         }
         Ok(())
     }
 
-    fn print_batch(
-        &mut self,
-        batch: &Batch,
-        limit: Option<u64>,
-        printer: &mut EventPrinter<'_>,
-    ) -> Result<(), Failure> {
+    fn print_batch(&mut self, batch: &Batch, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
         let mut rows = batch.rows();
         while let Some(row) = rows.next() {
             printer.row(&row, None)?;
-            if is_reached(limit, printer) {
+            if printer.is_full() {
                 self.cut_sequence = (rows.len() > 0).then(|| batch.sequence());
                 break;
             }
@@ -378,15 +354,15 @@ impl OneHost {
         Ok(())
     }
 
-    fn print_ordered(&mut self, limit: Option<u64>, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
+    fn print_ordered(&mut self, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
         let Some(ordered) = &mut self.ordered else { return Ok(()) };
-        while !is_reached(limit, printer) {
+        while !printer.is_full() {
             if let Some(calls) = self.calls.as_mut().filter(|_| ordered.is_next_hurried()) {
-                calls.close(limit, printer)?;
+                calls.close(printer)?;
             }
             let Some(row) = ordered.next_row() else { break };
             match &mut self.calls {
-                Some(calls) => calls.row(&row, None, limit, printer)?,
+                Some(calls) => calls.row(&row, None, printer)?,
                 None => printer.row(&row, None)?,
             }
         }
@@ -405,7 +381,7 @@ impl OneHost {
 }
 
 impl ManyHosts {
-    async fn step(&mut self, limit: Option<u64>, printer: &mut EventPrinter<'_>) -> Result<Step, Failure> {
+    async fn step(&mut self, printer: &mut EventPrinter<'_>) -> Result<Step, Failure> {
         let Some(item) = self.merged.next().await else { return Ok(Step::Over) };
         match item {
             MergedItem::Event(MergedEvent { host, row, corrected_ns, late })
@@ -414,26 +390,26 @@ impl ManyHosts {
                 let corrected_ns = corrected_ns.max(0).unsigned_abs();
                 let origin = Some(Origin { host, corrected_ns, late });
                 match &mut self.calls {
-                    Some(calls) => calls.row(&row, origin, limit, printer)?,
+                    Some(calls) => calls.row(&row, origin, printer)?,
                     None => printer.row(&row, origin)?,
                 }
             }
-            MergedItem::Loss { host, loss } => {
+            MergedItem::Loss { host, loss, arrived } => {
                 printer.loss(Some(host), &loss)?;
                 if let Some(calls) = &mut self.calls {
-                    calls.gap(host, &loss);
+                    calls.gap(host, &loss, &arrived);
                 }
             }
             MergedItem::NewRun { host, run, is_restart } => {
                 printer.new_run(Some(host), &run, is_restart)?;
                 if let Some(calls) = &mut self.calls {
-                    calls.begin_anew(host, limit, printer)?;
+                    calls.begin_anew(host, printer)?;
                 }
             }
             MergedItem::Malformed { host, problem, cursor } => {
                 printer.gap(host, &problem, cursor.as_ref())?;
                 if let Some(calls) = &mut self.calls {
-                    calls.begin_anew(host, limit, printer)?;
+                    calls.begin_anew(host, printer)?;
                 }
             }
             MergedItem::State(change) => {

@@ -18,7 +18,7 @@ use super::super::document_changes::compare_one;
 use super::super::open_file_limit::raise_for;
 use super::state_file::StateFile;
 use crate::global::Global;
-use crate::output::{Output, waits_for_module};
+use crate::output::{Output, state_name, waits_for_module};
 use crate::progress::Progress;
 use crate::rollout::{
     Armed, HostFailure, Note, Plan, ProbeReading, Reading, RolloutEvent, State, Target, World, only_marks,
@@ -289,10 +289,8 @@ fn probe_reading(probe: &Probe, profile: Option<&HitProfile>, ledger: Option<&Pr
 
 /// The state of a probe, with the reason.
 fn shown(probe: &Probe) -> String {
-    let name =
-        probe.state().as_str_name().trim_start_matches("PROBE_STATE_").to_lowercase().replace('_', "-");
-    let why = probe.state_message.as_str();
-    if why.is_empty() { name } else { format!("{name}: {why}") }
+    let (name, why) = (state_name(probe.state()).0, probe.state_message.as_str());
+    if why.is_empty() { name.to_owned() } else { format!("{name}: {why}") }
 }
 
 fn milliseconds(time: Option<&prost_types::Timestamp>) -> Option<u64> {

@@ -16,50 +16,16 @@ use self::live_world::LiveWorld;
 use self::prepare::{Prepared, RolloutOptions, StateLocation, prepare};
 use self::state_file::StateFile;
 use super::connection::at_addresses;
+use super::many_hosts::not_confirmed;
 use super::stop_condition::StopCondition;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::Output;
 use crate::rollout::{self, Phase, State, drive};
 
-const AFTER_HELP: &str = "\
-`apply` changes the hosts of --hosts wave by wave. First it asks every host of every wave for its verdict. \
-If a host refuses, nothing is changed anywhere; if a host does not answer, the roll-out pauses. Up to \
---tolerate such hosts are left out instead. All changes of a host are made, or none. Then the command reads \
-the hosts of the wave for --soak, and every gate must hold on each of them:
-
-  errors<=0        probes of the host that are not as requested
-  loss<=0.1%       lost events of a probe, of its hits since the change; or a number
-  misses<=0.1%     runs of a probe that the kernel skipped; or a number
-  hits<=100000/s   hits per second of a probe between two readings: the load on the tasks that hit it
-
-These are the defaults; --gate replaces one, and `--gate loss=off` disables it. Three things are failures \
-whatever the gates are, unless they were so before the change: a probe of the roll-out that is disarmed for \
-its cost (`tripped`), another probe that is disarmed for the budget of the host, and a check of `kprobectl \
-doctor` that fails. If a gate fails, the roll-out stops and is undone on all hosts: new probes are deleted, \
-the others are as they were. Missing data never passes, and pauses the roll-out.
-
-Ctrl-C and SIGTERM pause it too. `resume` continues after a pause, and after a client that was killed, here \
-or on another machine: the state is one file, written before and after each step. Without --state it is one \
-file for each context in kprobectl/rollout in $XDG_STATE_HOME or ~/.local/state.
-
-With -o json each event is one line: rollout, time, wave, event, hosts and message; the last line is the \
-roll-out as `status` prints it.
-
-Exit codes: 0 all hosts have passed; 1 it was undone; 4 it is paused, or a host could not be put back. \
-Of `plan`: 0 `apply` would begin; 1 a host refuses; 4 an answer is missing.
-
-Examples:
-  kprobectl rollout plan -f probes/ --hosts all --waves 1,5%,100%
-  kprobectl rollout apply -f probes/ --hosts all --waves 1,5%,100% --soak 5m --yes
-  kprobectl rollout apply -f probes.yaml --hosts 'web*' --gate misses<=0 --state roll.json
-  kprobectl rollout status --state roll.json
-  kprobectl rollout resume --state roll.json
-  kprobectl rollout undo";
-
 /// Arguments of `rollout`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = AFTER_HELP)]
+#[command(after_help = include_str!("../help/rollout.txt"))]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     action: Action,
@@ -132,8 +98,7 @@ async fn start(global: &Global, prepared: Prepared, output: &mut Output) -> Resu
     let hosts = state.hosts.len();
     if hosts as u64 > limit && !global.yes {
         plan(global, &mut state, output).await?;
-        let message = format!("this would change {hosts} hosts, and more than {limit} need a confirmation");
-        return Err(Failure::usage(message, Some("add `--yes`".to_owned())));
+        return Err(not_confirmed(hosts, limit));
     }
     let file = StateFile::lock(&path)?;
     if file.path.exists() {

@@ -9,9 +9,9 @@ use super::bucket::{LatencyUnit, Quantity, Scale};
 /// The name of the latency among the keys and the sums of an aggregation that measures latencies.
 pub(crate) const LATENCY_COLUMN: &str = "latency_ns";
 
-/// A key.
+/// A key, or a sum.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct KeyColumn {
+pub(super) struct CountColumn {
     /// No two keys have the same one.
     pub(super) name: String,
     pub(super) quantity: Quantity,
@@ -21,38 +21,18 @@ pub(super) struct KeyColumn {
     pub(super) unproven: bool,
 }
 
-/// A sum.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub(super) struct SumColumn {
-    pub(super) name: String,
-    pub(super) quantity: Quantity,
-    /// As of a key.
-    pub(super) unproven: bool,
-}
-
-impl KeyColumn {
+impl CountColumn {
     /// Its name, with the mark of values that are unproven.
     pub(super) fn label(&self) -> String {
-        label(&self.name, self.unproven)
+        if self.unproven { format!("{}(?)", self.name) } else { self.name.clone() }
     }
-}
-
-impl SumColumn {
-    /// As of a key.
-    pub(super) fn label(&self) -> String {
-        label(&self.name, self.unproven)
-    }
-}
-
-fn label(name: &str, unproven: bool) -> String {
-    if unproven { format!("{name}(?)") } else { name.to_owned() }
 }
 
 /// All of them, in the order of the rows.
 #[derive(Clone, Debug)]
 pub(super) struct Columns {
-    pub(super) keys: Vec<KeyColumn>,
-    pub(super) sums: Vec<SumColumn>,
+    pub(super) keys: Vec<CountColumn>,
+    pub(super) sums: Vec<CountColumn>,
     /// The key along which counts are drawn: the last that is a range.
     pub(super) axis: Option<usize>,
     /// The key that is a call stack.
@@ -71,7 +51,7 @@ impl Columns {
             _ if column.hexadecimal => Quantity::Hexadecimal,
             _ => Quantity::Number,
         };
-        let mut keys: Vec<KeyColumn> = Vec::with_capacity(aggregation.keys.len());
+        let mut keys: Vec<CountColumn> = Vec::with_capacity(aggregation.keys.len());
         for (index, column) in aggregation.keys.iter().enumerate() {
             let mut name = column.name.clone();
             // A field can be a key in two forms, or have the name of something else.
@@ -79,12 +59,13 @@ impl Columns {
                 name.push('\'');
             }
             let (quantity, scale) = (quantity(column), scale(spec, index));
-            keys.push(KeyColumn { name, quantity, scale, unproven: column.unproven });
+            keys.push(CountColumn { name, quantity, scale, unproven: column.unproven });
         }
         let sums = aggregation.sums.iter();
-        let sums = sums.map(|sum| SumColumn {
+        let sums = sums.map(|sum| CountColumn {
             name: sum.name.clone(),
             quantity: quantity(sum),
+            scale: None,
             unproven: sum.unproven,
         });
         let (sums, warnings) = (sums.collect(), aggregation.warnings.clone());

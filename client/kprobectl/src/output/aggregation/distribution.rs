@@ -21,15 +21,6 @@ pub(super) enum Line {
     Gap,
 }
 
-/// Ranges in which some of the values lie.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) struct Percentiles {
-    pub(super) p50: Bucket,
-    pub(super) p90: Bucket,
-    pub(super) p99: Bucket,
-    pub(super) max: Bucket,
-}
-
 impl Distribution {
     /// Of rows that differ in no other key.
     pub(super) fn of(rows: &[&AggregationRow], axis: usize) -> Self {
@@ -60,19 +51,9 @@ impl Distribution {
         lines
     }
 
-    /// `None` when nothing was counted.
-    pub(super) fn percentiles(&self) -> Option<Percentiles> {
-        Some(Percentiles {
-            p50: self.percentile(50)?,
-            p90: self.percentile(90)?,
-            p99: self.percentile(99)?,
-            max: self.percentile(100)?,
-        })
-    }
-
     /// The range of the smallest value that is not below this many percent of all, itself among
-    /// them (the nearest rank).
-    fn percentile(&self, percent: u128) -> Option<Bucket> {
+    /// them (the nearest rank). `None` when nothing was counted.
+    pub(super) fn percentile(&self, percent: u128) -> Option<Bucket> {
         let total: u128 = self.buckets.iter().map(|(_, count)| u128::from(*count)).sum();
         let rank = (total * percent).div_ceil(100).max(1);
         let mut seen = 0;
@@ -117,13 +98,12 @@ mod tests {
     proptest! {
         #[test]
         fn percentiles_lie_where_they_are_said_to_lie(mut values in prop::collection::vec(0_u64..1 << 40, 1..300)) {
-            let found = distribution(&values).percentiles().unwrap();
+            let found = distribution(&values);
             values.sort_unstable();
             let exact = |percent: usize| values[(values.len() * percent).div_ceil(100) - 1];
-            prop_assert_eq!(found.p50, log2(exact(50)));
-            prop_assert_eq!(found.p90, log2(exact(90)));
-            prop_assert_eq!(found.p99, log2(exact(99)));
-            prop_assert_eq!(found.max, log2(exact(100)));
+            for percent in [50_usize, 90, 99, 100] {
+                prop_assert_eq!(found.percentile(percent as u128), Some(log2(exact(percent))));
+            }
         }
 
         #[test]
@@ -146,7 +126,7 @@ mod tests {
 
     #[test]
     fn nothing_has_no_percentiles() {
-        assert_eq!(distribution(&[]).percentiles(), None);
+        assert_eq!(distribution(&[]).percentile(50), None);
         assert_eq!(distribution(&[]).highest(), 0);
     }
 }

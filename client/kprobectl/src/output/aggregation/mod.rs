@@ -34,7 +34,7 @@ use self::account::account;
 use self::columns::Columns;
 use self::order::choose;
 use super::Output;
-use super::data::one_line;
+use super::data::{counted, one_line};
 use super::style::{Style, Tone};
 use super::table::Page;
 
@@ -118,9 +118,8 @@ impl<'a> CountPrinter<'a> {
         let account = account(snapshot, chosen, &self.columns, Style::new(false));
         self.output.note(account.trim_end());
         if folded.left_out > 0 {
-            let left_out = folded.left_out;
-            let stacks = if left_out == 1 { "stack" } else { "stacks" };
-            self.output.note(&format!("left out {left_out} {stacks} with a sum below 1"));
+            let stacks = counted(folded.left_out, "stack");
+            self.output.note(&format!("left out {stacks} with a sum below 1"));
         }
         Ok(())
     }

@@ -6,7 +6,7 @@ use std::fmt::Write as _;
 use kprobed_client::api::StackKey;
 use kprobed_client::api::key_value::Value;
 
-use super::columns::{Columns, KeyColumn};
+use super::columns::{Columns, CountColumn};
 use super::order::{Chosen, Group, value};
 use super::text::{key_text, share};
 use crate::output::data::one_line;
@@ -73,8 +73,8 @@ pub(super) fn folded(chosen: &Chosen<'_>, columns: &Columns, stack: usize) -> Fo
 }
 
 /// The keys besides the stack.
-fn others(columns: &Columns, stack: usize) -> impl Iterator<Item = (usize, &KeyColumn)> {
-    let is_other = move |(index, _): &(usize, &KeyColumn)| *index != stack && Some(*index) != columns.axis;
+fn others(columns: &Columns, stack: usize) -> impl Iterator<Item = (usize, &CountColumn)> {
+    let is_other = move |(index, _): &(usize, &CountColumn)| *index != stack && Some(*index) != columns.axis;
     columns.keys.iter().enumerate().filter(is_other)
 }
 

@@ -6,7 +6,7 @@ use kprobed_client::api::KeyValue;
 use kprobed_client::api::key_value::Value;
 
 use super::bucket::{Bucket, Quantity, Scale};
-use super::columns::{Columns, KeyColumn};
+use super::columns::{Columns, CountColumn};
 use super::distribution::{Distribution, Line};
 use super::order::{Chosen, Group, value};
 use super::stack::frames;
@@ -18,7 +18,7 @@ use crate::output::table::{Cell, Table};
 const BAR_WIDTH: usize = 52;
 
 /// The value of a key on one line.
-pub(super) fn key_text(key: Option<&KeyValue>, column: &KeyColumn) -> String {
+pub(super) fn key_text(key: Option<&KeyValue>, column: &CountColumn) -> String {
     if let Some(shown) = key.and_then(|key| key.shown.as_deref()) {
         return one_line(shown);
     }
@@ -104,7 +104,7 @@ pub(super) fn title(group: &Group<'_>, columns: &Columns) -> String {
     keys.collect::<Vec<_>>().join(" ")
 }
 
-fn drawing(text: &mut String, group: &Group<'_>, column: &KeyColumn, axis: usize, style: Style) {
+fn drawing(text: &mut String, group: &Group<'_>, column: &CountColumn, axis: usize, style: Style) {
     let distribution = Distribution::of(&group.rows, axis);
     let scale = column.scale.unwrap_or(Scale::Linear(1));
     let lines: Vec<_> = distribution
@@ -154,11 +154,11 @@ fn summary(text: &mut String, group: &Group<'_>, columns: &Columns, axis: usize)
         write!(text, ", average{name} {average}, total{name} {total}").ok();
     }
     text.push('\n');
-    if let Some(found) = Distribution::of(&group.rows, axis).percentiles() {
-        let scale = column.scale.unwrap_or(Scale::Linear(1));
-        let label = |bucket: Bucket| bucket.label(scale, column.quantity);
-        let (p50, p90, p99) = (label(found.p50), label(found.p90), label(found.p99));
-        writeln!(text, "p50 in {p50}, p90 in {p90}, p99 in {p99}, greatest in {}", label(found.max)).ok();
+    let distribution = Distribution::of(&group.rows, axis);
+    let scale = column.scale.unwrap_or(Scale::Linear(1));
+    let range = |percent| Some(distribution.percentile(percent)?.label(scale, column.quantity));
+    if let (Some(p50), Some(p90), Some(p99), Some(max)) = (range(50), range(90), range(99), range(100)) {
+        writeln!(text, "p50 in {p50}, p90 in {p90}, p99 in {p99}, greatest in {max}").ok();
     }
 }
 

@@ -9,6 +9,7 @@ use kprobed_client::merge::{ClockOffset, HostAccount, HostState, StateChange};
 use serde_json::{Value, json};
 
 use super::EventPrinter;
+use crate::output::data::counted;
 use crate::output::fleet::{known, ledger_object};
 use crate::output::{HostOutput, HostRecord};
 
@@ -155,7 +156,7 @@ impl EventPrinter<'_> {
         for same in missing.chunk_by(|one, other| (one.0, one.1) == (other.0, other.1)) {
             let Some((outcome, reason, _)) = same.first() else { continue };
             let hosts: Vec<_> = same.iter().map(|(.., host)| *host).collect();
-            let count = if hosts.len() == 1 { "1 host".to_owned() } else { format!("{} hosts", hosts.len()) };
+            let count = counted(hosts.len(), "host");
             let what = self.output.error_style.error(&outcome.name().replace('_', " "));
             self.output.message(&format!("{} ({count}): {what}: {reason}\n", names::fold(hosts)));
         }

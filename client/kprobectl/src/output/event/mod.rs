@@ -38,6 +38,7 @@ pub(crate) struct EventPrinter<'o> {
     /// Characters of the longest name of a host. None: events of one host, which is not named.
     host_width: Option<usize>,
     are_calls: bool,
+    limit: Option<u64>,
     pub(crate) summary: Summary,
 }
 
@@ -53,6 +54,8 @@ pub(crate) struct EventStyle {
     pub(crate) host_width: Option<usize>,
     /// Calls are shown, and nothing else.
     pub(crate) are_calls: bool,
+    /// Events that are shown at most.
+    pub(crate) limit: Option<u64>,
 }
 
 impl<'o> EventPrinter<'o> {
@@ -77,8 +80,14 @@ impl<'o> EventPrinter<'o> {
             quiet: style.quiet,
             host_width: style.host_width,
             are_calls: style.are_calls,
+            limit: style.limit,
             summary: Summary::default(),
         }
+    }
+
+    /// Whether as many events are shown as were asked for.
+    pub(crate) fn is_full(&self) -> bool {
+        self.limit.is_some_and(|limit| self.summary.shown >= limit)
     }
 
     /// Whether people watch.

@@ -6,12 +6,11 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Result, ensure};
 use kprobed_client::Client;
-use kprobed_client::api::DeleteProbeRequest;
 use kprobed_vm::daemon;
 use kprobed_vm::machine::{MachineError, Signal};
 use kprobed_vm::protocol::Status;
 
-use super::{DaemonGuest, PATIENCE, TRACEFS};
+use super::{DaemonGuest, PATIENCE, TRACEFS, deletion};
 
 /// Empties what trials leave to others, whether the daemon runs or not.
 const EMPTY: &str = "rm -rf /etc/kprobed/probes.d /tmp/*
@@ -84,9 +83,8 @@ impl DaemonGuest {
 
     /// Deletes all probes.
     pub(crate) fn delete_all(&self) -> Result<()> {
-        let probes = self.probes()?.into_iter();
-        let requests = probes.map(|probe| DeleteProbeRequest { name: probe.name, ..Default::default() });
-        for requests in requests.collect::<Vec<_>>().chunks(Client::CHANGES_AT_ONCE) {
+        let requests: Vec<_> = self.probes()?.iter().map(|probe| deletion(&probe.name)).collect();
+        for requests in requests.chunks(Client::CHANGES_AT_ONCE) {
             self.wait_for(self.client.delete_probes(requests.to_vec()))??
                 .into_iter()
                 .collect::<Result<Vec<_>, _>>()?;

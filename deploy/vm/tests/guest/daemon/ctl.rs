@@ -41,9 +41,25 @@ impl Said {
 
     /// The lines of its output, as objects.
     pub(crate) fn objects(&self) -> Result<Vec<Value>> {
-        let lines = self.stdout.lines().map(serde_json::from_str).collect::<Result<_, _>>();
-        lines.with_context(|| self.all())
+        objects(&self.stdout).with_context(|| self.stderr.clone())
     }
+}
+
+/// The lines of a text, as objects.
+pub(crate) fn objects(text: &str) -> Result<Vec<Value>> {
+    let objects = text.lines().map(serde_json::from_str).collect::<Result<_, _>>();
+    objects.with_context(|| text.to_owned())
+}
+
+/// Those of them that are events.
+pub(crate) fn events(text: &str) -> Result<Vec<Value>> {
+    Ok(objects(text)?.into_iter().filter(|object| object["type"] == "event").collect())
+}
+
+/// The events among the lines of a text that other programs have written to as well.
+pub(crate) fn events_among_others(text: &str) -> Vec<Value> {
+    let objects = text.lines().filter_map(|line| serde_json::from_str::<Value>(line).ok());
+    objects.filter(|object| object["type"] == "event").collect()
 }
 
 /// The command, in a directory that also has its configuration and its state. Its arguments are
@@ -109,6 +125,16 @@ impl DaemonGuest {
         Running::start(self.command(arguments)?)
     }
 
+    /// Starts it in the background, and waits until it says that it observes.
+    pub(crate) fn start_observing(&self, arguments: &str) -> Result<Running> {
+        let mut observer = self.start_ctl(arguments)?;
+        while !observer.printed()?.contains("observing ") {
+            ensure!(observer.ended()?.is_none(), "it has ended: {}", observer.printed()?);
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(observer)
+    }
+
     /// What `kprobectl observe` prints with these arguments, until it ends, while `work` is done:
     /// that begins when it is subscribed.
     pub(crate) fn observe(&self, arguments: &str, work: impl FnOnce() -> Result<()>) -> Result<String> {
@@ -155,8 +181,7 @@ impl Running {
     /// The whole lines of its output by now, as objects.
     pub(crate) fn objects(&self) -> Result<Vec<Value>> {
         let text = content(&self.out)?;
-        let whole = text.rfind('\n').map_or("", |end| &text[..end]);
-        whole.lines().map(|line| serde_json::from_str(line).with_context(|| line.to_owned())).collect()
+        objects(text.rfind('\n').map_or("", |end| &text[..end]))
     }
 
     /// How it has ended, if it has.

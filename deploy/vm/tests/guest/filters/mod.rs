@@ -52,7 +52,7 @@ fn filters_select_what_the_kernel_selects(fixture: &Fixture) -> Result<()> {
     let symbols = SymbolTable::parse(&probes.kallsyms()?);
     let schema = probes.schema()?;
     let new = !fixture.is_older_than(6, 12);
-    let features = KernelFilterFeatures { functions: new, cpu_lists: new, task_names: true };
+    let features = KernelFilterFeatures { functions: new, cpu_lists: new };
     let mut texts = filters.clone();
     let mut cases = Vec::new();
     for (index, text) in filters.iter().enumerate() {

@@ -4,6 +4,7 @@ use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{GetLedgerResponse, LossCause, ProbeLedger, SubscriberLedger};
 
 use super::subscriber::{Counts, Subscriber};
+use crate::accounting::accounted;
 use crate::daemon::DaemonGuest;
 
 /// What the kernel itself counts of the buffers since it emptied them last
@@ -161,11 +162,6 @@ impl Terms {
     pub(super) fn subscriber(&self, counts: &Counts) -> Option<&SubscriberLedger> {
         self.ledger.subscribers.iter().find(|subscriber| Some(subscriber.subscriber_id) == counts.id)
     }
-}
-
-fn accounted(ours: &SubscriberLedger) -> u64 {
-    let held_back = ours.not_selected + ours.filtered + ours.sampled_out + ours.limited;
-    held_back + ours.dropped + ours.queued + ours.delivered
 }
 
 /// Whether a subscriber has counted everything that the ledger says it was given, and is not given

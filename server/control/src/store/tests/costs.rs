@@ -9,7 +9,7 @@ async fn the_last_calibration_is_kept() {
     assert_eq!(store.calibration().await.unwrap(), None);
     for host in ["a", "b"] {
         let stored = StoredCalibration { host: host.to_owned(), figures: "{}".to_owned() };
-        store.set_calibration(&stored, SystemTime::now()).await.unwrap();
+        store.set_calibration(&stored).await.unwrap();
         assert_eq!(store.calibration().await.unwrap(), Some(stored));
     }
 }

@@ -180,7 +180,7 @@ fn declared(change: Change) -> Change {
             let metadata = MetadataChange { declared_by: file, ..request.metadata };
             Change::Update(UpdateRequest { metadata, ..request })
         }
-        other @ Change::Remove(_) => other,
+        other @ (Change::Remove(_) | Change::Adopt(_)) => other,
     }
 }
 
@@ -189,7 +189,7 @@ fn taking_over(change: Change) -> Change {
     match change {
         Change::Update(request) => Change::Update(UpdateRequest { take_over: true, ..request }),
         Change::Remove(request) => Change::Remove(RemoveRequest { take_over: true, ..request }),
-        other @ Change::Create(_) => other,
+        other @ (Change::Create(_) | Change::Adopt(_)) => other,
     }
 }
 
@@ -293,6 +293,7 @@ fn made(before: &Model, change: &Change) -> (String, Option<Wanted>) {
             (request.name.clone(), Some(wanted))
         }
         Change::Remove(request) => (request.name.clone(), None),
+        Change::Adopt(_) => panic!("an adoption is an act of its own"),
     }
 }
 

@@ -52,27 +52,10 @@ fn merged(letters: &str) -> String {
     }
 }
 
-/// The five letters for the context, as far as the corpus has them.
+/// The five letters for the context.
 fn letters(flags: u8, preempt_count: u8) -> String {
-    let Some(context) = Context::from_raw(flags, preempt_count) else { return "garbage".into() };
-    let depth = |depth: u8| if depth == 0 { '.' } else { char::from_digit(depth.into(), 16).unwrap() };
-    [
-        match (context.irqs_off, context.bh_off) {
-            (true, true) => 'D',
-            (true, false) => 'd',
-            (false, true) => 'b',
-            (false, false) => '.',
-        },
-        if context.need_resched { 'n' } else { '.' },
-        match (context.nmi, context.hardirq, context.softirq) {
-            (false, false, false) => '.',
-            other => panic!("{other:?} is not in the corpus"),
-        },
-        depth(context.preempt_depth),
-        depth(context.migrate_disable_depth),
-    ]
-    .into_iter()
-    .collect()
+    kprobed_event::Context::new(flags, preempt_count)
+        .map_or_else(|| "garbage".into(), |context| context.to_string())
 }
 
 fn print(name: &str, columns: &Columns, row: usize) -> String {

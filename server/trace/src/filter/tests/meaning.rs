@@ -147,7 +147,7 @@ fn the_kernel_gets_its_own_names_for_namesakes() {
     let schema = schema_of_namesakes();
     let kernel = |text: &str| {
         let bound = Filter::parse(text).unwrap().bind(&schema, &BINDING).unwrap();
-        let features = KernelFilterFeatures { functions: true, cpu_lists: true, task_names: true };
+        let features = KernelFilterFeatures { functions: true, cpu_lists: true };
         bound.kernel_text(features).text.unwrap()
     };
     assert_eq!(kernel("fields.comm == -2 && fields.pid == 200"), "comm == -2 && pid == 200");

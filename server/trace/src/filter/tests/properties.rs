@@ -31,10 +31,9 @@ fn check_text(text: &str) {
             assert_eq!((first.code, first.message), (second.code, second.message));
         }
         (Ok(bound), Ok(_)) => {
-            for features in [
-                KernelFilterFeatures::default(),
-                KernelFilterFeatures { functions: true, cpu_lists: true, task_names: true },
-            ] {
+            for features in
+                [KernelFilterFeatures::default(), KernelFilterFeatures { functions: true, cpu_lists: true }]
+            {
                 if let Some(pushed) = bound.kernel_text(features).text {
                     let kernel =
                         Filter::parse(&pushed).unwrap_or_else(|error| panic!("{pushed:?}: {error:?}"));
@@ -103,15 +102,12 @@ proptest! {
     #[test]
     fn the_kernel_selects_no_less(tree in trees(), events in prop::collection::vec(events(), 8)) {
         let bound = bind(&tree.text()).unwrap();
-        for task_names in [false, true] {
-            let features = KernelFilterFeatures { task_names, ..KernelFilterFeatures::default() };
-            let pushed = bound.kernel_text(features);
-            let Some(text) = pushed.text else { continue };
-            let kernel = bind(&text).unwrap();
-            for event in &events {
-                prop_assert!(!bound.matches(event) || kernel.matches(event), "{} {:?}", text, event);
-                prop_assert!(!pushed.exact || bound.matches(event) == kernel.matches(event), "{} {:?}", text, event);
-            }
+        let pushed = bound.kernel_text(KernelFilterFeatures::default());
+        let Some(text) = pushed.text else { return Ok(()) };
+        let kernel = bind(&text).unwrap();
+        for event in &events {
+            prop_assert!(!bound.matches(event) || kernel.matches(event), "{} {:?}", text, event);
+            prop_assert!(!pushed.exact || bound.matches(event) == kernel.matches(event), "{} {:?}", text, event);
         }
     }
 
@@ -126,8 +122,7 @@ proptest! {
     ) {
         let rest = Rest { number, text };
         let bound = bind(&tree.text()).unwrap();
-        let features = KernelFilterFeatures { task_names: true, ..KernelFilterFeatures::default() };
-        let Some(pushed) = bound.kernel_text(features).text else { return Ok(()) };
+        let Some(pushed) = bound.kernel_text(KernelFilterFeatures::default()).text else { return Ok(()) };
         for event in &events {
             prop_assert!(!bound.matches(event) || passes(&pushed, event, &rest), "{} {:?}", pushed, event);
         }

@@ -96,7 +96,7 @@ fn published(
     let mut times = Vec::new();
     for item in &items {
         if let Item::Batch(batch) = item {
-            for group in &read_batch(batch.message()).unwrap().groups {
+            for group in &read_batch(&batch.message).unwrap().groups {
                 let offsets =
                     group.offsets_ns.as_chunks::<4>().0.iter().map(|bytes| u32::from_le_bytes(*bytes));
                 times.extend(offsets.map(|offset| group.base_ns + u64::from(offset)));

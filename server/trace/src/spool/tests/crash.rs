@@ -59,7 +59,7 @@ fn run_of(epoch: u64, epochs: &[u64]) -> usize {
 /// The reader must return the appended entries, except those that have expired at the beginning and
 /// those that never reached the disk at the end of a run.
 fn check(spool: &Spool, runs: &[Run], epochs: &[u64]) {
-    let mut reader = spool.reader(Position::Beginning).unwrap();
+    let mut reader = reader(spool, HistoryStart::Oldest);
     let mut run: Option<usize> = None;
     let mut at = 0;
     let mut events = 0;
@@ -75,7 +75,7 @@ fn check(spool: &Spool, runs: &[Run], epochs: &[u64]) {
         match item {
             SpoolItem::EpochStart(start) => {
                 end_of_run(run, at);
-                let next = run_of(start.epoch, epochs);
+                let next = run_of(start.at.epoch, epochs);
                 // Runs without an entry are not listed.
                 let before = runs[..next].iter().rposition(|run| !run.entries.is_empty());
                 if let (Some(run), Some(before)) = (run, before)
@@ -182,9 +182,9 @@ proptest! {
                     prop_assert_eq!(recovery.cut_segments, recovery.reasons.len() as u64);
                     directory = copy;
                     // Entries that were cut off never existed.
-                    let end = read(&spool, Position::Beginning);
+                    let end = read(&spool, HistoryStart::Oldest);
                     let left = end.iter().rev().find_map(|item| match item {
-                        SpoolItem::EpochStart(start) if start.epoch == own.epoch => Some(true),
+                        SpoolItem::EpochStart(start) if start.at.epoch == own.epoch => Some(true),
                         _ => None,
                     });
                     if left.is_none() {

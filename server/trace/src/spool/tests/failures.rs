@@ -25,7 +25,7 @@ fn a_full_disk_costs_the_history_only_and_is_told() {
     for sequence in [10, 15] {
         assert_eq!(writer.append(&events(sequence, 5, 100), &[]), Err(AppendError::Failing(error.clone())));
     }
-    assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-5", "readers get what is stored");
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), "| e0-5", "readers get what is stored");
     let stats = writer.stats();
     assert_eq!((stats.failing, stats.not_stored_events), (true, 10));
     assert_eq!(
@@ -43,7 +43,7 @@ fn a_full_disk_costs_the_history_only_and_is_told() {
     assert!(writer.stats().failing, "it rests for a second");
     writer.tick(now + Duration::from_secs(1), NOW_NS).unwrap();
     writer.append(&events(25, 5, 100), &[]).unwrap();
-    assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-5 e5-10 n10-25 e25-30");
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), "| e0-5 e5-10 n10-25 e25-30");
     let stats = writer.stats();
     assert_eq!((stats.failing, stats.not_stored_events, stats.errors), (false, 15, 2));
     assert_eq!(stats.last_error, None, "it stores again");
@@ -78,7 +78,7 @@ fn a_full_disk_is_tried_ever_more_rarely() {
     writer.tick(now, NOW_NS).unwrap();
     writer.append(&events(sequence, 1, 100), &[]).unwrap();
     let expected = format!("| e0-5 n5-{sequence} e{sequence}-{}", sequence + 1);
-    assert_eq!(brief(&read(&spool, Position::Beginning)), expected);
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), expected);
     // The disk works again: after the next error the writer waits as long as after the first one.
     now += Duration::from_secs(2);
     writer.tick(now, NOW_NS).unwrap();
@@ -96,7 +96,7 @@ fn a_segment_that_can_not_be_begun_is_begun_later() {
     assert!(writer.append(&loss(1), &[]).is_err());
     writer.tick(Instant::now(), NOW_NS).unwrap();
     writer.append(&events(1, 1, 10), &[]).unwrap();
-    assert_eq!(brief(&read(&spool, Position::Beginning)), "| n0-1 e1-2");
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), "| n0-1 e1-2");
 }
 
 #[test]
@@ -105,14 +105,14 @@ fn a_report_of_lost_events_that_was_not_stored_is_told() {
     writer.append(&events(0, 2, 10), &[]).unwrap();
     assert_eq!(writer.append(&loss(2), &[9]), Err(AppendError::UnknownSchema(9)));
     writer.append(&events(2, 2, 10), &[]).unwrap();
-    assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-2 n2-2 e2-4");
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), "| e0-2 n2-2 e2-4");
     // At the end of the run too.
     assert_eq!(writer.append(&events(4, 2, 10), &[9]), Err(AppendError::UnknownSchema(9)));
     assert_eq!(writer.stats().not_stored_events, 2);
     writer.close().unwrap();
     drop(spool);
     let (spool, ..) = open(&directory.path().join("spool"));
-    assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-2 n2-2 e2-4 n4-6 |clean");
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), "| e0-2 n2-2 e2-4 n4-6 |clean");
 }
 
 #[test]
@@ -126,7 +126,7 @@ fn the_last_events_of_a_run_can_be_not_stored() {
     writer.close().unwrap();
     drop(spool);
     let (spool, ..) = open(&directory.path().join("spool"));
-    assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-2 n2-7 |clean");
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), "| e0-2 n2-7 |clean");
 }
 
 #[test]
@@ -135,7 +135,7 @@ fn events_that_were_not_handed_over_are_not_stored() {
     writer.append(&events(7, 3, 10), &[]).unwrap();
     writer.append(&SpoolEntry { sequence: 1 << 40, ..events(0, 1, 10) }, &[]).unwrap();
     let expected = format!("| n0-7 e7-10 n10-{} e{0}-{1}", 1_u64 << 40, (1_u64 << 40) + 1);
-    assert_eq!(brief(&read(&spool, Position::Beginning)), expected);
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), expected);
     assert_eq!(spool.stats().not_stored_events, 7 + (1 << 40) - 10);
 }
 
@@ -147,11 +147,11 @@ fn mistakes_of_the_caller_are_refused() {
     assert_eq!(writer.append(&events(4, 5, 10), &[]), found(4));
     let last = SpoolEntry { sequence: u64::MAX, ..events(0, 1, 10) };
     assert_eq!(writer.append(&last, &[]), found(u64::MAX));
-    assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-5");
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), "| e0-5");
     let (bytes, limit) = (5000 + 52, (4 << 10) - 64 - 96);
     assert_eq!(writer.append(&events(5, 1, 5000), &[]), Err(AppendError::TooLarge { bytes, limit }));
     writer.append(&events(6, 1, 10), &[]).unwrap();
-    assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-5 n5-6 e6-7");
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), "| e0-5 n5-6 e6-7");
 }
 
 #[test]
@@ -162,7 +162,7 @@ fn the_largest_entry_fills_a_segment() {
     writer.append(&events(1, 1, limit), &[]).unwrap();
     assert!(writer.append(&events(2, 1, limit + 1), &[]).is_err());
     writer.flush().unwrap();
-    assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-1 e1-2");
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), "| e0-1 e1-2");
     assert_eq!(spool.stats().segments, 2);
 }
 
@@ -187,9 +187,9 @@ fn a_run_that_was_killed_is_told_apart() {
     let (spool, mut writer, recovery) = open(copy.path());
     assert_eq!(recovery, Recovery { segments: 1, events: 5, ..Recovery::default() });
     writer.append(&events(0, 1, 100), &[]).unwrap();
-    assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-5 |torn e0-1");
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), "| e0-5 |torn e0-1");
     // A client that has seen more than what reached the disk.
-    assert_eq!(brief(&read(&spool, Position::Cursor(end))), "| |torn e0-1");
+    assert_eq!(brief(&read(&spool, HistoryStart::Cursor(end))), "| |torn e0-1");
 }
 
 /// Three segments of a run that was closed.
@@ -217,7 +217,7 @@ fn a_broken_header_is_set_aside_and_its_events_are_damaged() {
         let (spool, writer, recovery) = open(&path);
         assert_eq!((recovery.segments, recovery.set_aside), (2, 1 - round));
         assert_eq!(recovery.reasons.len(), 1 - usize::try_from(round).unwrap(), "{recovery:?}");
-        let items = brief(&read(&spool, Position::Beginning));
+        let items = brief(&read(&spool, HistoryStart::Oldest));
         assert!(items.contains("e14-15 d15-30 e30-31"), "{items}");
         writer.close().unwrap();
     }
@@ -234,10 +234,10 @@ fn a_bit_that_turns_round_later_costs_the_rest_of_its_segment() {
     fs::write(&middle, &bytes).unwrap();
     let (spool, _writer, recovery) = open(&path);
     assert_eq!(recovery.segments, 3, "its last record is good, and is believed");
-    let items = brief(&read(&spool, Position::Beginning));
+    let items = brief(&read(&spool, HistoryStart::Oldest));
     assert!(items.contains("e17-18 d18-30 e30-31"), "{items}");
     let cursor = Cursor { boot_id: BOOT, epoch: NOW_NS, sequence: 20 };
-    let items = brief(&read(&spool, Position::Cursor(cursor)));
+    let items = brief(&read(&spool, HistoryStart::Cursor(cursor)));
     assert!(items.starts_with("| d20-30 e30-31"), "{items}");
 }
 
@@ -246,7 +246,7 @@ fn a_segment_that_somebody_removes_is_damaged() {
     let (_directory, path) = three_segments();
     let (spool, ..) = open(&path);
     fs::remove_file(&files(&path, ".seg")[1]).unwrap();
-    let items = brief(&read(&spool, Position::Beginning));
+    let items = brief(&read(&spool, HistoryStart::Oldest));
     assert!(items.contains("e14-15 d15-30 e30-31"), "{items}");
 }
 
@@ -278,7 +278,7 @@ fn an_expiry_that_was_cut_short_is_carried_on() {
     let oldest = files(before.path(), ".seg")[0].clone();
     fs::copy(&oldest, path.join(oldest.file_name().unwrap())).unwrap();
     let (spool, ..) = open(&path);
-    let items = brief(&read(&spool, Position::Beginning));
+    let items = brief(&read(&spool, HistoryStart::Oldest));
     assert!(items.starts_with(&format!("| x0-{first} e{first}-")), "{items}");
     assert!(!path.join(oldest.file_name().unwrap()).exists());
 }
@@ -296,7 +296,7 @@ fn a_list_of_what_has_gone_that_can_not_be_read_is_set_aside() {
     fs::write(path.join("expired"), "x").unwrap();
     let (spool, _writer, recovery) = open(&path);
     assert_eq!(recovery.set_aside, 1);
-    let items = brief(&read(&spool, Position::Beginning));
+    let items = brief(&read(&spool, HistoryStart::Oldest));
     assert!(
         items.starts_with(&format!("| x0-{first} e{first}-")),
         "what has gone of the oldest run is still plain: {items}"
@@ -332,11 +332,11 @@ fn a_run_that_was_set_aside_is_missing_for_every_reader() {
     for start in ["the one that set it aside", "a later one"] {
         let (spool, writer, _) = open(directory.path());
         let whole = "| e0-2 e2-4 |clean d?-? e0-2 e2-4 |clean";
-        assert_eq!(brief(&read(&spool, Position::Beginning)), whole, "{start}");
-        assert_eq!(brief(&read(&spool, Position::SinceWall(0))), whole, "{start}");
-        assert_eq!(brief(&read(&spool, Position::LastEvents(100))), whole, "{start}");
+        assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), whole, "{start}");
+        assert_eq!(brief(&read(&spool, HistoryStart::SinceWall(0))), whole, "{start}");
+        assert_eq!(brief(&read(&spool, HistoryStart::Last(100))), whole, "{start}");
         let cursor = Cursor { boot_id: BOOT, epoch: second, sequence: 1 };
-        let told = brief(&read(&spool, Position::Cursor(cursor)));
+        let told = brief(&read(&spool, HistoryStart::Cursor(cursor)));
         assert_eq!(told, "|clean d1-4 |clean e0-2 e2-4 |clean", "{start}");
         let [reason] = spool.stats().damaged.try_into().unwrap();
         assert!(reason.contains(".seg"), "{start}: {reason}");
@@ -344,7 +344,7 @@ fn a_run_that_was_set_aside_is_missing_for_every_reader() {
     }
     fs::remove_file(&files(directory.path(), ".bad")[0]).unwrap();
     let (spool, ..) = open(directory.path());
-    assert_eq!(brief(&read(&spool, Position::Beginning)), "| e0-2 e2-4 |clean e0-2 e2-4 |clean");
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), "| e0-2 e2-4 |clean e0-2 e2-4 |clean");
     assert!(spool.stats().damaged.is_empty());
 }
 
@@ -354,14 +354,14 @@ fn the_oldest_and_the_newest_can_be_set_aside() {
     damage(&segments[0], 41);
     damage(&segments[2], 41);
     let (spool, ..) = open(directory.path());
-    for from in [Position::Beginning, Position::SinceWall(0)] {
+    for from in [HistoryStart::Oldest, HistoryStart::SinceWall(0)] {
         assert_eq!(brief(&read(&spool, from)), "|clean d?-? e0-2 e2-4 |clean d?-?", "{from:?}");
     }
     // Nothing else is left.
     damage(&segments[1], 41);
     drop(spool);
     let (spool, ..) = open(directory.path());
-    for from in [Position::Beginning, Position::SinceWall(0)] {
+    for from in [HistoryStart::Oldest, HistoryStart::SinceWall(0)] {
         assert_eq!(brief(&read(&spool, from)), "|clean d?-?", "{from:?}");
     }
 }
@@ -379,8 +379,8 @@ fn the_first_segment_of_a_run_can_be_set_aside() {
     assert!(segments.len() > 2);
     damage(&segments[0], 41);
     let (spool, ..) = open(&path);
-    assert!(brief(&read(&spool, Position::Beginning)).starts_with("| d0-2 e2-3 "));
-    assert!(brief(&read(&spool, Position::SinceWall(0))).starts_with("| d?-? e2-3 "));
+    assert!(brief(&read(&spool, HistoryStart::Oldest)).starts_with("| d0-2 e2-3 "));
+    assert!(brief(&read(&spool, HistoryStart::SinceWall(0))).starts_with("| d?-? e2-3 "));
 }
 
 #[test]
@@ -390,7 +390,7 @@ fn a_damaged_end_is_not_taken_for_a_run_that_was_killed() {
     fs::File::options().write(true).open(&segments[1]).unwrap().set_len(bytes / 2).unwrap();
     for start in ["the one that cuts it", "a later one"] {
         let (spool, ..) = open(directory.path());
-        let told = brief(&read(&spool, Position::Beginning));
+        let told = brief(&read(&spool, HistoryStart::Oldest));
         assert_eq!(told, "| e0-2 e2-4 |clean e0-2 d2-4 |clean e0-2 e2-4 |clean", "{start}");
     }
 }

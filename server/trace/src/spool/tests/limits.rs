@@ -36,13 +36,13 @@ fn the_oldest_segments_go_first_and_are_remembered() {
     let first = oldest.sequence;
     let expected: Vec<_> = (first..1000).map(|sequence| format!("e{sequence}-{}", sequence + 1)).collect();
     let all = format!("| x0-{first} {}", expected.join(" "));
-    assert_eq!(brief(&read(&spool, Position::Beginning)), all);
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), all);
     let cursor = Cursor { sequence: 100, ..stats.end };
-    assert_eq!(brief(&read(&spool, Position::Cursor(cursor))), all.replace("x0", "x100"));
-    assert_eq!(brief(&read(&spool, Position::LastEvents(1000))), all, "more was requested than is there");
-    let since = brief(&read(&spool, Position::SinceWall(NOW_NS + 100 * SECOND_NS)));
+    assert_eq!(brief(&read(&spool, HistoryStart::Cursor(cursor))), all.replace("x0", "x100"));
+    assert_eq!(brief(&read(&spool, HistoryStart::Last(1000))), all, "more was requested than is there");
+    let since = brief(&read(&spool, HistoryStart::SinceWall(NOW_NS + 100 * SECOND_NS)));
     assert_eq!(since, format!("| x?-{first} {}", expected.join(" ")));
-    let since = brief(&read(&spool, Position::SinceWall(NOW_NS + first * SECOND_NS)));
+    let since = brief(&read(&spool, HistoryStart::SinceWall(NOW_NS + first * SECOND_NS)));
     assert_eq!(since, format!("| {}", expected.join(" ")), "nothing that was requested has gone");
 
     // The next run remembers it too.
@@ -50,9 +50,9 @@ fn the_oldest_segments_go_first_and_are_remembered() {
     drop(spool);
     let (spool, _writer, recovery) = open(&path);
     assert_eq!((recovery.events, recovery.cut_segments), (1000 - first, 0));
-    assert_eq!(brief(&read(&spool, Position::Beginning)), format!("{all} |clean"));
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), format!("{all} |clean"));
     assert_eq!(
-        brief(&read(&spool, Position::Cursor(cursor))),
+        brief(&read(&spool, HistoryStart::Cursor(cursor))),
         format!("{} |clean", all.replace("x0", "x100"))
     );
     assert_eq!(spool.stats().expired_events, first);
@@ -70,15 +70,15 @@ fn a_run_that_has_gone_is_told_with_its_number_of_events() {
     fill(&mut writer, 0, 500);
     let first = spool.stats().oldest.unwrap().0.sequence;
     assert!(first > 0);
-    let from = |sequence| brief(&read(&spool, Position::Cursor(Cursor { sequence, ..old })));
+    let from = |sequence| brief(&read(&spool, HistoryStart::Cursor(Cursor { sequence, ..old })));
     let begins = |text: String, with: String| assert!(text.starts_with(&with), "{text}");
     begins(from(15), format!("| x15-40 |clean x0-{first} e{first}"));
     begins(from(40), format!("| |clean x0-{first} e{first}"));
-    begins(brief(&read(&spool, Position::Beginning)), format!("| x0-40 |clean x0-{first} e{first}"));
+    begins(brief(&read(&spool, HistoryStart::Oldest)), format!("| x0-40 |clean x0-{first} e{first}"));
     // The expired events of the later run are missing after its beginning.
-    let items = read(&spool, Position::Cursor(Cursor { sequence: 15, ..old }));
+    let items = read(&spool, HistoryStart::Cursor(Cursor { sequence: 15, ..old }));
     let starts = items.iter().filter_map(|item| match item {
-        SpoolItem::EpochStart(start) => Some(start.sequence),
+        SpoolItem::EpochStart(start) => Some(start.at.sequence),
         _ => None,
     });
     assert_eq!(starts.collect::<Vec<_>>(), [15, 0]);
@@ -89,7 +89,7 @@ fn a_run_that_has_gone_is_told_with_its_number_of_events() {
 fn a_reader_survives_the_segment_that_it_reads() {
     let (_directory, spool, mut writer) = fresh();
     fill(&mut writer, 0, 30);
-    let mut reader = spool.reader(Position::Beginning).unwrap();
+    let mut reader = reader(&spool, HistoryStart::Oldest);
     let items: Vec<_> = (0..3).map(|_| reader.next().unwrap().unwrap()).collect();
     assert_eq!(brief(&items), "| e0-1 e1-2");
     fill(&mut writer, 30, 1000);
@@ -124,18 +124,18 @@ fn what_is_too_old_goes() {
     assert_eq!(spool.stats().segments, 2);
     let (now, wall_ns) = later(3610);
     writer.tick(now, wall_ns).unwrap();
-    assert_eq!(brief(&read(&spool, Position::Beginning)), "| x0-10 e10-11");
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), "| x0-10 e10-11");
     let (now, wall_ns) = later(3630);
     writer.tick(now, wall_ns).unwrap();
-    assert_eq!(brief(&read(&spool, Position::Beginning)), "| x0-11");
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), "| x0-11");
     assert_eq!((spool.stats().segments, spool.stats().bytes), (0, 0));
     assert_eq!(writer.next_tick(now, wall_ns), None, "idle is idle");
     writer.append(&events(11, 1, 200), &[]).unwrap();
-    assert_eq!(brief(&read(&spool, Position::Beginning)), "| x0-11 e11-12");
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), "| x0-11 e11-12");
     writer.close().unwrap();
     drop(spool);
     let (spool, ..) = open(&directory.path().join("spool"));
-    assert_eq!(brief(&read(&spool, Position::Beginning)), "| x0-11 e11-12 |clean");
+    assert_eq!(brief(&read(&spool, HistoryStart::Oldest)), "| x0-11 e11-12 |clean");
 }
 
 #[test]

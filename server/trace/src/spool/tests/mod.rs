@@ -64,8 +64,12 @@ fn rest(reader: &mut SpoolReader) -> Vec<SpoolItem> {
     std::iter::from_fn(|| reader.next().unwrap()).collect()
 }
 
-fn read(spool: &Spool, from: Position) -> Vec<SpoolItem> {
-    rest(&mut spool.reader(from).unwrap())
+fn reader(spool: &Spool, from: HistoryStart) -> SpoolReader {
+    spool.reader(from, |entry| entry.events.into()).unwrap()
+}
+
+fn read(spool: &Spool, from: HistoryStart) -> Vec<SpoolItem> {
+    rest(&mut reader(spool, from))
 }
 
 /// Items in short: `e` an entry with events, `l` a loss, `s` a schema, `x` expired, `n` not stored,

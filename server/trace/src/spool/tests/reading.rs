@@ -15,8 +15,8 @@ fn filled() -> (TempDir, Spool, SpoolWriter) {
     (directory, spool, writer)
 }
 
-fn at(spool: &Spool, sequence: u64) -> Position {
-    Position::Cursor(Cursor { sequence, ..spool.stats().end })
+fn at(spool: &Spool, sequence: u64) -> HistoryStart {
+    HistoryStart::Cursor(Cursor { sequence, ..spool.stats().end })
 }
 
 /// Whatever runs wrote it and however they ended, and not what has expired.
@@ -51,7 +51,7 @@ fn the_highest_owner_of_all_schemas_is_known() {
 #[test]
 fn entries_come_back_as_they_were_put_in() {
     let (_directory, spool, _writer) = filled();
-    let items = read(&spool, Position::Beginning);
+    let items = read(&spool, HistoryStart::Oldest);
     assert_eq!(brief(&items), "| s1 e0-10 l10 s2 e10-20 e20-21");
     let entries: Vec<_> = items
         .into_iter()
@@ -78,7 +78,7 @@ fn a_cursor_gives_what_was_missed() {
 #[test]
 fn a_cursor_ahead_of_the_spool_waits_for_its_event() {
     let (_directory, spool, mut writer) = filled();
-    let mut reader = spool.reader(at(&spool, 25)).unwrap();
+    let mut reader = reader(&spool, at(&spool, 25));
     assert_eq!(brief(&rest(&mut reader)), "| s1 s2");
     writer.append(&events(21, 4, 10), &[1]).unwrap();
     writer.append(&events(25, 4, 10), &[1]).unwrap();
@@ -91,7 +91,7 @@ fn a_cursor_of_another_host_is_refused() {
     let (_directory, spool, _writer) = filled();
     let end = spool.stats().end;
     for foreign in [Cursor { boot_id: BootId([8; 16]), ..end }, Cursor { epoch: end.epoch + 1, ..end }] {
-        let error = spool.reader(Position::Cursor(foreign)).unwrap_err();
+        let error = spool.reader(HistoryStart::Cursor(foreign), |_| 0).unwrap_err();
         assert!(matches!(error, SpoolError::ForeignCursor { cursor, .. } if cursor == foreign), "{error}");
     }
 }
@@ -100,22 +100,22 @@ fn a_cursor_of_another_host_is_refused() {
 fn a_cursor_of_a_run_that_nobody_remembers_is_told_so() {
     let (_directory, spool, _writer) = filled();
     let old = Cursor { boot_id: BootId([8; 16]), epoch: 5, sequence: 44 };
-    let items = read(&spool, Position::Cursor(old));
+    let items = read(&spool, HistoryStart::Cursor(old));
     assert_eq!(brief(&items), "| x44-? | s1 e0-10 l10 s2 e10-20 e20-21");
-    let SpoolItem::Missing(missing) = items[1] else { panic!("{items:?}") };
-    assert_eq!((missing.epoch, missing.events()), (5, None));
+    let [SpoolItem::EpochStart(start), SpoolItem::Missing(missing)] = items[..2] else { panic!("{items:?}") };
+    assert_eq!((start.at, missing.events()), (old, None));
 }
 
 #[test]
 fn times_and_counts_find_their_entry() {
     let (_directory, spool, _writer) = filled();
-    let since = |second: u64| brief(&read(&spool, Position::SinceWall(NOW_NS + second * SECOND_NS)));
+    let since = |second: u64| brief(&read(&spool, HistoryStart::SinceWall(NOW_NS + second * SECOND_NS)));
     assert_eq!(since(0), "| s1 e0-10 l10 s2 e10-20 e20-21");
     assert_eq!(since(9), "| s1 e0-10 l10 s2 e10-20 e20-21");
     assert_eq!(since(10), "| s1 s2 e10-20 e20-21");
     assert_eq!(since(20), "| s1 s2 e20-21");
     assert_eq!(since(21), "| s1 s2", "ready for what comes");
-    let last = |events| brief(&read(&spool, Position::LastEvents(events)));
+    let last = |events| brief(&read(&spool, HistoryStart::Last(events)));
     assert_eq!(last(0), "| s1 s2");
     assert_eq!(last(1), "| s1 s2 e20-21");
     assert_eq!(last(2), "| s1 l10 s2 e10-20 e20-21");
@@ -132,7 +132,7 @@ fn the_last_ones_can_be_counted_by_the_caller() {
     assert!(spool.stats().segments > 4);
     let mut shown = Vec::new();
     let mut reader = spool
-        .reader_of_last(3, |entry| {
+        .reader(HistoryStart::Last(3), |entry| {
             shown.push((entry.kind, entry.sequence));
             u64::from(entry.kind == EntryKind::Events && entry.sequence % 50 == 0)
         })
@@ -148,7 +148,7 @@ fn the_last_ones_can_be_counted_by_the_caller() {
 #[test]
 fn a_reader_goes_on_with_what_came_since() {
     let (_directory, spool, mut writer) = filled();
-    let mut reader = spool.reader(at(&spool, 20)).unwrap();
+    let mut reader = reader(&spool, at(&spool, 20));
     assert_eq!(reader.end().sequence, 21);
     assert_eq!(brief(&rest(&mut reader)), "| s1 s2 e20-21");
     assert_eq!(reader.next().unwrap(), None);
@@ -206,7 +206,7 @@ fn readers_and_the_writer_do_not_disturb_each_other() {
     thread::scope(|scope| {
         for _ in 0..3 {
             scope.spawn(|| {
-                let mut reader = spool.reader(Position::Beginning).unwrap();
+                let mut reader = reader(&spool, HistoryStart::Oldest);
                 let mut next = 0;
                 while next < ENTRIES {
                     match reader.next().unwrap() {

@@ -126,7 +126,7 @@ impl World {
         while let Some(Ok(item)) = subscription.next().now_or_never() {
             match item {
                 Item::Batch(batch) => {
-                    for group in read_batch(batch.message()).unwrap().groups {
+                    for group in read_batch(&batch.message).unwrap().groups {
                         let source =
                             self.probes.values().find(|source| source.origin.schema_id == group.schema_id);
                         let source = source.unwrap();

@@ -18,27 +18,19 @@ use tonic::codegen::http::{HeaderMap, HeaderValue};
 use tonic::{Code, Status};
 use tonic_types::pb;
 
-use kprobed_control::error::{Error, Reason};
+use crate::error::{Error, Reason};
 use kprobed_verdict::message::length;
 
-/// The status of an error.
-#[expect(clippy::disallowed_methods, reason = "the only place that makes them")]
-#[expect(
-    clippy::needless_pass_by_value,
-    reason = "the error of a result becomes its status: `map_err(status::of)`"
-)]
-pub fn of(error: Error) -> Status {
-    let whole = fitting(&error);
-    Status::with_details(Code::from_i32(whole.code), whole.message.clone(), whole.encode_to_vec().into())
-}
-
-/// What a service answers: an error becomes its status.
-pub(super) async fn answer<T>(work: impl Future<Output = Result<T, Error>>) -> Result<T, Status> {
-    work.await.map_err(of)
+impl From<Error> for Status {
+    #[expect(clippy::disallowed_methods, reason = "the only place that makes them")]
+    fn from(error: Error) -> Self {
+        let whole = fitting(&error);
+        Self::with_details(Code::from_i32(whole.code), whole.message.clone(), whole.encode_to_vec().into())
+    }
 }
 
 /// The error of one of several requests, of which others may have succeeded.
-pub(super) fn of_one(error: &Error) -> v1::FailedRequest {
+pub fn of_one(error: &Error) -> v1::FailedRequest {
     let pb::Status { code, message, details } = fitting(error);
     v1::FailedRequest { code, message, details }
 }
@@ -86,7 +78,7 @@ fn any(name: &str, message: &impl prost::Message) -> Any {
 /// Gives a status on its way what every status of the daemon has: a reason, and a size that clients accept. Those of
 /// the daemon have both. The gRPC library says INTERNAL, without a reason, of a message that it cannot read.
 #[expect(clippy::disallowed_methods, reason = "it is the same status, and keeps its code")]
-pub(crate) fn finish(headers: &mut HeaderMap) {
+pub fn finish(headers: &mut HeaderMap) {
     if headers.contains_key("grpc-status-details-bin") {
         return;
     }
@@ -94,7 +86,7 @@ pub(crate) fn finish(headers: &mut HeaderMap) {
     let status = match Status::from_header_map(headers) {
         Some(found) if found.code() == Code::Internal => {
             let message = format!("a message of the request cannot be read: {}", found.message());
-            of(Error::new(Reason::BAD_MESSAGE, message))
+            Error::new(Reason::BAD_MESSAGE, message).into()
         }
         Some(found) if bytes + OTHER_BYTES > TRAILERS_BYTES => {
             Status::new(found.code(), words(found.message(), LIMITS[0].words))

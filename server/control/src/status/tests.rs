@@ -4,12 +4,9 @@ use kprobed_client::RpcError;
 use proptest::prelude::*;
 
 use super::*;
-use crate::rpc::start;
 use kprobed_lang::definition::{self, Diagnostic, Features, Span, parse};
 use kprobed_lang::model::ProbeName;
 use kprobed_lang::samples::{v6_1, v6_12};
-use kprobed_trace::feed::FeedError;
-use kprobed_trace::history::HistoryError;
 use kprobed_verdict::checker::Taken;
 
 /// What a client makes of a status.
@@ -26,7 +23,7 @@ fn metadata<'a>(told: &'a RpcError, key: &str) -> Option<&'a str> {
 
 fn of_text(text: &str, features: &Features) -> RpcError {
     let diagnostics = parse(text, features).unwrap_err();
-    told(of(Error::definition(text, &diagnostics)))
+    told(Status::from(Error::definition(text, &diagnostics)))
 }
 
 #[test]
@@ -51,7 +48,7 @@ fn a_name_that_is_taken_says_by_whom_and_what_the_kernel_says() {
     for (ours, reason) in [(true, "PROBE_EXISTS"), (false, "FOREIGN_EVENT_EXISTS")] {
         let problem = Diagnostic::error(definition::Code::SameProbe, Span::new(0, 5), "taken");
         let taken = Taken { name: ProbeName::new("g", "e").unwrap(), ours, problem };
-        let refused = told(of(Error::taken("p:g/e f", &taken)));
+        let refused = told(Status::from(Error::taken("p:g/e f", &taken)));
         assert_eq!((refused.code, refused.reason.as_str()), (Code::AlreadyExists, reason));
         assert_eq!(metadata(&refused, "rule"), Some("SAME_PROBE"));
         assert_eq!((metadata(&refused, "errno"), metadata(&refused, "by")), (Some("17"), Some("kernel")));
@@ -64,20 +61,13 @@ fn every_status_has_a_reason() {
     let errors = [
         (Error::bad_argument("start.oldest", "it can only be true"), Code::InvalidArgument, "BAD_ARGUMENT"),
         (Error::internal("a task ended early"), Code::Internal, "INTERNAL"),
-        (start::ended(FeedError::NoHistory), Code::FailedPrecondition, "NO_HISTORY"),
-        (start::ended(FeedError::History(HistoryError::Ended)), Code::Unavailable, "STOPPING"),
-        (start::ended(FeedError::Overflowed { sequence: 7 }), Code::ResourceExhausted, "QUEUE_FULL"),
         (Error::stopping(), Code::Unavailable, "STOPPING"),
     ];
     for (error, code, reason) in errors {
-        let told = told(of(error));
+        let told = told(Status::from(error));
         assert_eq!((told.code, told.reason.as_str()), (code, reason), "{told:?}");
         assert!(!told.message.is_empty() && !told.message.ends_with('.'), "{told:?}");
     }
-    assert_eq!(
-        metadata(&told(of(start::ended(FeedError::Overflowed { sequence: 7 }))), "sequence"),
-        Some("7")
-    );
 }
 
 /// A mistake in the text, and a refusal of its place, are about the field that has the text.
@@ -86,11 +76,11 @@ fn a_refused_definition_is_about_its_field() {
     let mistake = of_text("p:x", &v6_12());
     let message = "in the middle of an instruction";
     let refusal = Diagnostic::error(definition::Code::BadInsnBndry, Span::new(8, 18), message);
-    let place = told(of(Error::definition("p:g/e vfs_read+3 %di", &[refusal])));
+    let place = told(Status::from(Error::definition("p:g/e vfs_read+3 %di", &[refusal])));
     for (refused, reason) in [(mistake, "NO_PLACE"), (place, "BAD_INSN_BNDRY")] {
         assert_eq!((refused.reason.as_str(), refused.fields[0].field.as_str()), (reason, "definition"));
     }
-    assert!(told(of(Error::stopping())).fields.is_empty());
+    assert!(told(Status::from(Error::stopping())).fields.is_empty());
 }
 
 fn finding(message: &str, span: Range<usize>) -> v1::Diagnostic {
