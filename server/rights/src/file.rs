@@ -187,7 +187,7 @@ impl Reader<'_> {
         let labels = labels.and_then(|labels| match labels.get_ref().parse::<LabelSelector>() {
             Ok(selector) => Some(selector),
             Err(error) => {
-                self.note(&labels.span(), error.to_string(), error.problem.hint());
+                self.note(&labels.span(), error.to_string(), error.hint);
                 None
             }
         });
