@@ -12,9 +12,9 @@ use super::features::Features;
 use super::guard;
 use super::old_form::old_form;
 
-/// Explains a definition that was written in this dialect and becomes this line for the kernel, which is shown without the
-/// arguments by which the daemon distinguishes faults from values. `origin`: the name that was written for the argument of
-/// an index, with its declaration in C, if a name was written.
+/// Explains a definition that was written in this dialect and becomes this line for the kernel, which is shown without
+/// the arguments by which the daemon distinguishes faults from values. `origin`: the name that was written for the
+/// argument of an index, with its declaration in C, if a name was written.
 pub fn explain(
     definition: &ProbeDefinition,
     (dialect, line): (Dialect, &str),
@@ -69,7 +69,8 @@ fn explained(
     Some((format!("{}=...:path", path.name), meaning))
 }
 
-/// The fields of an event beyond those that all events have: the name of each, and its type as an argument would have it.
+/// The fields of an event beyond those that all events have: the name of each, and its type as an argument would have
+/// it.
 fn fields(definition: &ProbeDefinition, features: &Features) -> Vec<(String, String)> {
     let built_in: &[&str] = match definition.kind {
         ProbeKind::Entry => &["__probe_ip"],
