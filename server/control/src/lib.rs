@@ -99,4 +99,4 @@ pub use sight::Sight;
 pub use state_log::{ProbeChange, StateLog, WatchPosition};
 pub use states::ProbeStates;
 pub use step::Step;
-pub use watch::{ProbeWatch, Watched, WatchedEvent};
+pub use watch::{ProbeWatch, Watched};
