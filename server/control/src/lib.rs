@@ -94,7 +94,7 @@ pub use own_hits::{CountedHits, OwnUnknown};
 pub use plan::{InstanceStep, PlannedStep};
 pub use probe::{Probe, ProbeState, Trouble};
 pub use registry::Registry;
-pub use repair::{LookOutcome, Reconciled, Reconciliation};
+pub use repair::{Reconciled, Reconciliation};
 pub use sight::Sight;
 pub use state_log::{ProbeChange, StateLog, WatchPosition};
 pub use states::ProbeStates;
