@@ -84,7 +84,7 @@ pub use foreign::Foreign;
 pub use foreign::place;
 pub use guard::Guarded;
 pub use lease::{Hold, Holds};
-pub use ledger::{Ledger, ProbeLedger, RecordingProblem};
+pub use ledger::{Ledger, ProbeLedger};
 pub use livepatched::livepatch_warning;
 pub use names::Names;
 pub use observed::altered;
