@@ -90,7 +90,7 @@ pub use names::Names;
 pub use observed::altered;
 pub use observed::{KPROBES_ON, Observed};
 pub use observer::{Observer, ftrace_enabled};
-pub use own_hits::{CountedHits, OwnUnknown};
+pub use own_hits::CountedHits;
 pub use plan::{InstanceStep, PlannedStep};
 pub use probe::{Probe, ProbeState, Trouble};
 pub use registry::Registry;

@@ -103,7 +103,7 @@ pub(crate) fn profile(profile: &HitProfile) -> v1::HitProfile {
 pub(crate) fn counted_hits(counted: &CountedHits) -> v1::HitProfile {
     v1::HitProfile {
         own: counted.own.ok(),
-        own_unknown: counted.own.err().map(|why| why.to_string()).unwrap_or_default(),
+        own_unknown: counted.own.err().unwrap_or_default().to_owned(),
         ..profile(&counted.profile)
     }
 }
