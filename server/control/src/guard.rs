@@ -242,7 +242,7 @@ fn look_at(
         if !now.is_raw() {
             return Ok(Guarded::new(now));
         }
-        return decide(probe, None, &now, vec![not_written_down()], (&facts, &footprint));
+        return decide(probe, None, &now, (vec![not_written_down()], None), (&facts, &footprint));
     };
     if before.is_of_same_build(&now) {
         return clear();
@@ -266,27 +266,22 @@ fn look_at(
     }
     allowed()?;
     let offered = checker.offered((probe.name.group(), probe.name.event()), before, outcome, recent);
-    let decided = decide(probe, Some(before), &now, differences, (&facts, &footprint));
-    let Some(line) = offered else { return decided };
-    match decided {
-        Ok(guarded) => Ok(guarded.offering(line)),
-        Err(held) => {
-            let Held { mut trouble, guarded, footprint } = *held;
-            trouble.hint = format!("as `{line}` it records here what it was made for; {}", trouble.hint);
-            Err(Box::new(Held { trouble, guarded: guarded.offering(line), footprint }))
-        }
-    }
+    decide(probe, Some(before), &now, (differences, offered), (&facts, &footprint))
 }
 
+/// `offered`: the line as which it records here what it was made for.
 fn decide(
     probe: &Probe,
     before: Option<&Meaning>,
     now: &Meaning,
-    differences: Vec<Difference>,
+    (differences, offered): (Vec<Difference>, Option<String>),
     (facts, footprint): (&KernelFacts, &Footprint),
 ) -> Result<Guarded, Box<Held>> {
-    let trouble = trouble(probe, before, &differences);
-    let change = MeaningChange::new(before, now, differences);
+    let mut trouble = trouble(probe, before, &differences);
+    if let Some(line) = &offered {
+        trouble.hint = format!("as `{line}` it records here what it was made for; {}", trouble.hint);
+    }
+    let change = MeaningChange { offered, ..MeaningChange::new(before, now, differences) };
     let guarded = probe.guarded.with(Some(change), facts);
     match probe.spec.metadata.on_kernel_change {
         KernelChange::Hold => {
@@ -297,16 +292,6 @@ fn decide(
             tracing::warn!(probe = %probe.name, reason = trouble.reason, "arms a probe all the same");
             Ok(guarded)
         }
-    }
-}
-
-impl Guarded {
-    fn offering(mut self, line: String) -> Self {
-        if let Some(change) = &self.change {
-            self.change =
-                Some(Arc::new(MeaningChange { offered: Some(line), ..MeaningChange::clone(change) }));
-        }
-        self
     }
 }
 
