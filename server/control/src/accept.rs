@@ -12,7 +12,7 @@ use super::controller::Controller;
 use super::create::refuse;
 use super::guard::Guarded;
 use super::job::Job;
-use super::judge::{Before, Grounds, Judged, Work};
+use super::judge::{Grounds, Judged, Work};
 use super::{Probe, ProbeState};
 use crate::auth::Caller;
 use crate::error::{Error, Reason};
@@ -48,8 +48,8 @@ impl Controller {
         let job = if is_held { self.define_anew(wanted, grounds)? } else { Job::change(wanted, Vec::new()) };
         let rule = self.require_changed(caller, &probe, &job.probe)?;
         let is_to_record = probe.is_to_record();
-        let before = Before { probe, drifted: false, is_to_record };
-        let work = Work::new(Some(before), job).asked(request.change(), (caller, rule), request.request);
+        let work = Work { is_to_record, ..Work::new(Some(probe), job) };
+        let work = work.asked(request.change(), (caller, rule), request.request);
         Ok(Judged::Work(vec![work]))
     }
 }

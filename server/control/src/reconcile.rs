@@ -17,7 +17,7 @@ use super::audited;
 use super::controller::{Controller, ControllerParts, LiveProbe};
 use super::create::refuse;
 use super::job::Job;
-use super::judge::{Before, Work, each};
+use super::judge::{Work, each};
 use super::lease::{AtStart, Leases, expired};
 use super::observed::{Observed, ObservedEvent};
 use super::source::{event_source, of_stored};
@@ -180,10 +180,9 @@ impl Controller {
                     continue;
                 }
             };
-            works.push(Work::new(Some(Before { probe, drifted: false, is_to_record: false }), job));
+            works.push(Work::new(Some(probe), job));
         }
-        let befores: Vec<_> = works.iter().filter_map(|work| work.before.as_ref()).collect();
-        let befores: Vec<_> = befores.into_iter().map(|before| Arc::clone(&before.probe)).collect();
+        let befores: Vec<_> = works.iter().filter_map(|work| work.before.clone()).collect();
         let mut broken = Vec::new();
         for (probe, outcome) in befores.iter().zip(self.change(each(works)).await) {
             match outcome {
@@ -206,8 +205,7 @@ fn keeping_out(probe: &Arc<Probe>, after: Probe) -> Work {
     if probe.own.is_some() {
         return Work::taking_out(probe, Some(after), None);
     }
-    let before = Before { probe: Arc::clone(probe), drifted: false, is_to_record: false };
-    Work::new(Some(before), Job::change(after, Vec::new()))
+    Work::new(Some(Arc::clone(probe)), Job::change(after, Vec::new()))
 }
 
 /// The event that an earlier run has left of a probe: by its line in the list, or by the one that was written, of which

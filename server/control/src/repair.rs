@@ -20,7 +20,7 @@ use tokio::time::Instant;
 
 use super::command::UpdateRequest;
 use super::controller::Controller;
-use super::judge::{Before, Grounds, Work, each};
+use super::judge::{Grounds, Work, each};
 use super::observed::{Observed, ObservedEvent};
 use super::plan::PlannedStep;
 use super::retries::Retries;
@@ -319,9 +319,9 @@ impl Controller {
         if job.next().is_none() && records {
             return Ok(None);
         }
-        let drifted = probe.is_to_record() && job.basis.is_none();
-        let before = Before { probe: Arc::clone(probe), drifted, is_to_record: probe.is_to_record() };
-        Ok(Some(Work::new(Some(before), job)))
+        let is_to_record = probe.is_to_record();
+        let drifted = is_to_record && job.basis.is_none();
+        Ok(Some(Work { drifted, is_to_record, ..Work::new(Some(Arc::clone(probe)), job) }))
     }
 }
 

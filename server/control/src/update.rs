@@ -9,7 +9,7 @@ use super::controller::Controller;
 use super::create::refuse;
 use super::guard::look;
 use super::job::Job;
-use super::judge::{Before, Grounds, Judged, Work};
+use super::judge::{Grounds, Judged, Work};
 use super::observed::{ObservedEvent, lost};
 use super::step::{self, Aim};
 use super::{Probe, ProbeState};
@@ -90,8 +90,9 @@ impl Controller {
         (record.revision, record.update_time) = (probe.revision + 1, now.wall);
         // An event that is defined anew has a new account.
         let drifted = drifted && job.basis.is_none();
-        let before = Before { probe, drifted, is_to_record: request.enabled == Some(true) };
-        let work = Work::new(Some(before), job).asked(request.change(), (caller, rule), request.request);
+        let is_to_record = request.enabled == Some(true);
+        let work = Work { drifted, is_to_record, ..Work::new(Some(probe), job) };
+        let work = work.asked(request.change(), (caller, rule), request.request);
         Ok(Judged::Work(vec![work]))
     }
 

@@ -19,7 +19,7 @@ use crate::audited;
 use crate::controller::Controller;
 use crate::error::Error;
 use crate::job::Job;
-use crate::judge::{Before, Work, each};
+use crate::judge::{Work, each};
 use crate::step::Step;
 use crate::{Probe, ProbeState};
 use kprobed_lang::model::ProbeUid;
@@ -154,8 +154,7 @@ impl Controller {
             let mut after = Probe { state: ProbeState::Tripped(trouble.clone()), ..Probe::clone(&probe) };
             after.record.trip = Some(to_store(&trouble));
             let entry = Some(Arc::new(audited::entry_of_end(&probe.record, &trouble.reason)));
-            let before = Before { probe: Arc::clone(&probe), drifted: false, is_to_record: false };
-            let disarming = Work::new(Some(before), Job::change(after, steps));
+            let disarming = Work::new(Some(Arc::clone(&probe)), Job::change(after, steps));
             work.push(Work { entry, insists: true, ..disarming });
             tripped.push((probe, breach));
         }
