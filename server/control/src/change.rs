@@ -387,7 +387,7 @@ impl Controller {
 
     /// Carries out steps in the daemon's present instance.
     pub(super) fn executor(&self) -> Executor<'_> {
-        Executor::new(&self.parts, &self.sources)
+        Executor { parts: &self.parts, sources: &self.sources }
     }
 }
 
