@@ -311,12 +311,11 @@ impl Controller {
     fn plan_deletions(&self, plan: &mut KernelPlan, works: &[&Work]) {
         let there = works.iter().filter_map(|work| work.before.as_ref());
         let there: Vec<_> = there.filter(|probe| probe.own.is_some()).collect();
-        let room = if there.iter().any(|probe| self.is_wiping(probe)) {
+        let room = there.iter().any(|probe| self.is_wiping(probe)).then(|| {
             let doomed: HashSet<_> = there.iter().map(|probe| probe.uid).collect();
             Room::beside(plan.recorded(self.recorded_besides(&doomed)), there.len())
-        } else {
-            Room::Free
-        };
-        plan.delete(&there.iter().filter_map(|probe| probe.own.as_ref()).collect::<Vec<_>>(), &room);
+        });
+        let doomed: Vec<_> = there.iter().filter_map(|probe| probe.own.as_ref()).collect();
+        plan.delete(&doomed, room.as_ref());
     }
 }

@@ -181,7 +181,7 @@ impl KernelPlan {
 
     /// Adds the deletion of events, with what `room` does so that it empties no buffer in use. Those of the host are no
     /// longer recorded, and stay.
-    pub(super) fn delete(&mut self, doomed: &[&OwnEvent], room: &Room) {
+    pub(super) fn delete(&mut self, doomed: &[&OwnEvent], room: Option<&Room>) {
         for OwnEvent { name, .. } in doomed {
             self.event(name, Step::Disable);
         }
@@ -189,9 +189,9 @@ impl KernelPlan {
             self.event(name, Step::Filter { before: String::new(), after: String::new() });
         }
         match room {
-            Room::Free => {}
-            Room::Pause => self.instance(InstanceStep::Pause),
-            Room::HandOver { recorded } => {
+            None => {}
+            Some(Room::Pause) => self.instance(InstanceStep::Pause),
+            Some(Room::HandOver { recorded }) => {
                 std::mem::swap(&mut self.instance, &mut self.other);
                 self.instance(InstanceStep::Make { buffer_kib: self.buffer_kib });
                 for event in recorded {
@@ -212,7 +212,7 @@ impl KernelPlan {
             self.changed.remove(name);
             self.deleted.insert(name.clone());
         }
-        if matches!(room, Room::Pause) {
+        if matches!(room, Some(Room::Pause)) {
             self.instance(InstanceStep::Record);
         }
     }
@@ -301,7 +301,7 @@ mod tests {
         plan.change(&[&job("new", Vec::new())]);
         let recorded =
             plan.recorded(vec![recorded("kprobes/stays", "x > 1", true), recorded("kprobes/off", "", false)]);
-        plan.delete(&[&made("kprobes/goes")], &Room::HandOver { recorded });
+        plan.delete(&[&made("kprobes/goes")], Some(&Room::HandOver { recorded }));
         plan.event(&name("kprobes/stays"), Step::Disable);
         let next = "instances/kprobed-next";
         assert_eq!(
@@ -324,7 +324,7 @@ mod tests {
     #[test]
     fn what_cannot_move_is_paused() {
         let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
-        plan.delete(&[&made("kprobes/a"), &made("kprobes/b")], &Room::Pause);
+        plan.delete(&[&made("kprobes/a"), &made("kprobes/b")], Some(&Room::Pause));
         assert_eq!(
             print(&plan.into_steps()),
             [
@@ -342,7 +342,7 @@ mod tests {
     fn an_event_of_the_host_stays_in_the_kernel() {
         let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
         let of_host = OwnEvent { fields: "ID: 7".to_owned(), ..made("sched/sched_switch") };
-        plan.delete(&[&of_host], &Room::Free);
+        plan.delete(&[&of_host], None);
         assert_eq!(
             print(&plan.into_steps()),
             [
