@@ -7,7 +7,7 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::aggregation_key::Key;
 use kprobed_proto::v1::{AggregationColumn as Column, ContextKey, HistogramSpec, KeyScale, LatencySpec};
 
-use super::own_threads::OwnThreads;
+use super::own_threads;
 use super::{LATENCY_FIELD, SYNTHETIC_PREFIX};
 use crate::error::Error;
 use kprobed_host::tracefs::hist::{
@@ -403,8 +403,8 @@ impl TriggerPlan {
             };
             Table { event: probe.clone(), trigger, role: Role::Result { beyond } }
         };
-        let own = (!spec.include_self).then(|| OwnThreads::of(root, probe, schema)).transpose()?;
-        let of_others = |filter: String| own.as_ref().map_or(filter.clone(), |own| own.left_out_of(&filter));
+        let own = (!spec.include_self).then(|| own_threads::condition(root, probe, schema)).transpose()?;
+        let of_others = |filter: String| own_threads::left_out_of(filter, own.as_deref());
         let (read, unread) = counted.read(&spec.filter, values(spec));
         let filter = of_others(read);
         let unread = unread
@@ -415,7 +415,8 @@ impl TriggerPlan {
                 vec![table("", both(&filter, &within), None), table("b", both(&filter, &beyond), Some(index))]
             }
         };
-        tables.extend(own.map(|own| own.table(&counted.proofs.certain(&spec.filter), number)));
+        let certain = counted.proofs.certain(&spec.filter);
+        tables.extend(own.map(|own| own_threads::table(probe, &own, &certain, number)));
         tables.extend(unread);
         Ok(Self {
             tables,
@@ -486,13 +487,14 @@ impl TriggerPlan {
         };
         let action = HistAction { after: start.probe.clone(), synthetic: synthetic.clone() };
         let since = HistVariable::Since { name: format!("{variable}e"), start: variable.clone() };
-        let of = |end: Counted<'_>| OwnThreads::of(root, end.probe, end.schema);
-        let own = if spec.include_self { None } else { Some((of(start)?, of(end)?)) };
+        let own = |end: Counted<'_>| own_threads::condition(root, end.probe, end.schema);
+        let [own_start, own_end] =
+            if spec.include_self { [None, None] } else { [Some(own(start)?), Some(own(end)?)] };
         let value = (!spec.match_field.is_empty()).then_some(spec.match_field.as_str());
         let ((start_read, start_unread), (end_read, end_unread)) =
             (start.read(&spec.start_filter, value), end.read(&spec.end_filter, value));
-        let of_start = |filter: String| own.as_ref().map_or(filter.clone(), |own| own.0.left_out_of(&filter));
-        let of_end = |filter: String| own.as_ref().map_or(filter.clone(), |own| own.1.left_out_of(&filter));
+        let of_start = |filter: String| own_threads::left_out_of(filter, own_start.as_deref());
+        let of_end = |filter: String| own_threads::left_out_of(filter, own_end.as_deref());
         let (start_filter, end_filter) = (of_start(start_read), of_end(end_read));
         let unread = |end: Counted<'_>, mark: &str, filter: String| {
             one_row(end.probe, format!("{variable}{mark}"), filter, Role::Unread)
@@ -521,7 +523,8 @@ impl TriggerPlan {
             Table { event, trigger: result, role: Role::Result { beyond: None } },
             Table { event: end.probe.clone(), trigger: finish, role: Role::Ends },
         ];
-        tables.extend(own.map(|(_, of_end)| of_end.table(&end.proofs.certain(&spec.end_filter), number)));
+        let certain = end.proofs.certain(&spec.end_filter);
+        tables.extend(own_end.map(|own| own_threads::table(end.probe, &own, &certain, number)));
         tables.extend(unread);
         Ok(Self {
             tables,
