@@ -10,7 +10,6 @@ use std::sync::Arc;
 
 use super::budget::temporary_instance;
 use super::controller::ControllerParts;
-use super::harm::refuse_harm;
 use super::job::Job;
 use super::own;
 use super::source::event_source;
@@ -286,7 +285,7 @@ impl Executor<'_> {
         schema: Option<&Arc<Schema>>,
     ) -> Result<(), Error> {
         own::require(self.tracefs().presence(event)?, &event.name)?;
-        refuse_harm(self.tracefs(), &event.name, filter)?;
+        own::refuse_harm(self.tracefs(), &event.name, filter)?;
         let recorded = own::recorded_filter(filter, schema);
         let recorded = recorded.map_err(|found| Error::refused_filter("filter", filter, &found))?;
         self.try_filter(event, &recorded).map_err(|refused| {

@@ -1,7 +1,7 @@
 //! Requests for changes of probes: what is done for each, all judged by one look at the kernel; and what would be done.
 //!
 //! Owns which changes are made together, and the audit entries of those that are refused. Never judges a definition
-//! itself: [`super::create`], [`super::update`], [`super::replace`], [`super::remove`] and [`super::adopt`] do. Writes
+//! itself: [`super::create`], [`super::update`], [`super::remove`] and [`super::adopt`] do. Writes
 //! nothing: [`super::change`] does.
 
 use std::collections::{HashMap, HashSet};

@@ -9,12 +9,10 @@
 //! service or the configuration: commands come in by [`ControlHandle`], and probes and their changes are read from
 //! [`Registry`].
 
-mod accept;
 mod account;
 mod adopt;
 mod adoptable;
 mod aggregation;
-mod allowance;
 mod audited;
 pub mod auth;
 mod budget;
@@ -30,7 +28,6 @@ mod grow;
 mod guard;
 mod guard_watch;
 mod handover;
-mod harm;
 mod interference;
 mod job;
 mod judge;
@@ -51,7 +48,6 @@ mod reconcile;
 mod registry;
 mod remove;
 mod repair;
-mod replace;
 mod retries;
 mod sample;
 #[doc(hidden)]
