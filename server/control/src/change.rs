@@ -16,7 +16,7 @@ use super::job::Job;
 use super::judge::{Grounds, Work, each, stages};
 use super::remove::note;
 use crate::error::{Error, Reason};
-use crate::store::{Edit, ProbeSpec, Record};
+use crate::store::{Edit, ProbeSpec, Record, TickOf};
 use kprobed_lang::model::Lease;
 
 impl Controller {
@@ -260,7 +260,7 @@ impl Controller {
         let profiles: Vec<_> = leaving.filter_map(|work| work.profile.clone()).collect();
         if !profiles.is_empty() {
             // While the registry knows since when they have been probes.
-            self.store_samples(&profiles).await;
+            self.store_tick(&profiles, TickOf::Leaving, false).await;
         }
         let mut adopted = Vec::new();
         let mut outcomes = Vec::with_capacity(works.len());

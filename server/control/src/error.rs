@@ -200,13 +200,6 @@ impl Error {
         )
     }
 
-    /// A place that is an address, of a caller that may not see addresses.
-    pub fn address_not_allowed() -> Self {
-        let message = "a probe point that is a number needs a role that may see addresses";
-        Self::new(Reason::NOT_ALLOWED, message)
-            .fix("name the function, or ask for a rule with `addresses` in `reads`")
-    }
-
     /// A fault of the daemon itself: a task that ended early, or its own data that it cannot read.
     pub fn internal(message: impl fmt::Display) -> Self {
         Self::new(Reason::INTERNAL, message.to_string())

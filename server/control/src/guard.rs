@@ -36,7 +36,7 @@ pub(super) type Compared = Result<Probe, Box<Held>>;
 #[derive(Debug)]
 pub(super) struct Held {
     trouble: Trouble,
-    guarded: Guarded,
+    pub(super) guarded: Guarded,
     /// Where the place lies now: rules are compared with that.
     footprint: Footprint,
 }
@@ -80,10 +80,6 @@ impl Held {
     /// Whether it is held back only until its module is loaded.
     pub(super) fn waits_for_module(&self) -> bool {
         self.trouble.waits_for_module()
-    }
-
-    pub(super) fn into_guarded(self) -> Guarded {
-        self.guarded
     }
 
     /// Why it is not armed.

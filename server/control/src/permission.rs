@@ -12,7 +12,7 @@ use super::footprint::Footprint;
 use super::source::host_event_fields;
 use super::{Probe, Sight, Trouble};
 use crate::auth::{Asked, Caller, Rights};
-use crate::error::Error;
+use crate::error::{Error, Reason};
 use kprobed_lang::definition::{ProbeDefinition, ProbeKind};
 use kprobed_lang::model::{Labels, LeaseTerm, ProbeName};
 use kprobed_rights::{Bound, Known, Limit, Method, Object, Question, Read, Reads, RuleName};
@@ -152,7 +152,12 @@ impl Controller {
 /// Refuses a place that is an address to a caller that may not see addresses: whatever is said of the code there, a
 /// verdict too, tells where the kernel is.
 pub fn on_place(shows_addresses: bool, written: &ProbeDefinition) -> Result<(), Error> {
-    if written.is_at_address() && !shows_addresses { Err(Error::address_not_allowed()) } else { Ok(()) }
+    if shows_addresses || !written.is_at_address() {
+        return Ok(());
+    }
+    let message = "a probe point that is a number needs a role that may see addresses";
+    let fix = "name the function, or ask for a rule with `addresses` in `reads`";
+    Err(Error::new(Reason::NOT_ALLOWED, message).fix(fix))
 }
 
 /// Refuses what a caller may not do with a probe that it names, which rules see as this object. The refusal says what

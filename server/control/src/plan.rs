@@ -55,10 +55,6 @@ pub enum InstanceStep {
 }
 
 impl PlannedStep {
-    pub(super) fn for_event(instance: &str, name: &ProbeName, step: Step) -> Self {
-        Self::Event { name: name.clone(), instance: instance.to_owned(), step }
-    }
-
     /// The event that it is about. Absent for a step that is about everything that is recorded.
     pub const fn event(&self) -> Option<&ProbeName> {
         match self {
@@ -139,7 +135,8 @@ impl KernelPlan {
     }
 
     fn event(&mut self, name: &ProbeName, step: Step) {
-        self.steps.push(PlannedStep::for_event(&self.instance, name, step));
+        let (name, instance) = (name.clone(), self.instance.clone());
+        self.steps.push(PlannedStep::Event { name, instance, step });
     }
 
     fn instance(&mut self, step: InstanceStep) {

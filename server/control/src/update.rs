@@ -271,7 +271,7 @@ impl Controller {
         }
         let guarded = match look(&self.parts.checker, &self.parts.rights, &probe, &mut grounds.facts) {
             Ok(guarded) => guarded,
-            Err(held) if held.waits_for_module() => held.into_guarded(),
+            Err(held) if held.waits_for_module() => held.guarded,
             Err(held) => return Err(held.error(&probe)),
         };
         let definition = Arc::clone(&probe.spec.definition);

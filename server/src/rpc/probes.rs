@@ -23,7 +23,7 @@ use crate::turns;
 use kprobed_control::ProbeStates;
 use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
-use kprobed_control::store::{Fingerprint, KEPT_STATES, RequestKey};
+use kprobed_control::store::{KEPT_STATES, RequestKey};
 use kprobed_control::{Applied, Changed, Probe, Sight, Unit, permission};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Glob, ProbeName, ProbeUid};
@@ -77,7 +77,7 @@ pub(super) fn request_key(
         _ = write!(fingerprint, "{byte:02x}");
     }
     let principal = caller.principal.account();
-    Ok(Some(RequestKey { principal, id: id.to_owned(), fingerprint: Fingerprint(fingerprint) }))
+    Ok(Some(RequestKey { principal, id: id.to_owned(), fingerprint }))
 }
 
 /// These probes with their states. Those that were deleted meanwhile are left out.

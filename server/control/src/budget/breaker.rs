@@ -119,7 +119,9 @@ impl Controller {
         };
         let budget = &mut self.budget;
         let found = budget.meter.look(now, &readings);
-        let unseen = !self.aggregations.is_empty() || self.parts.registry.has_filtered();
+        let recording = self.parts.registry.recording();
+        let has_filter = recording.iter().any(|probe| !probe.spec.filter.is_empty());
+        let unseen = has_filter || !self.aggregations.is_empty();
         budget.pace.looked(now, &found, !readings.is_empty(), unseen);
         self.activity.set(budget.told_after(&readings));
         if !found.breaches.is_empty() {

@@ -31,7 +31,7 @@ pub use error::{DatabaseError, Fault, StoreError};
 pub use hits::{Counted, Counters, HitRetention, MAX_POINTS, RatePage, RateQuery, Tick, TickOf};
 pub use owed::Owed;
 pub use probes::{Interrupted, ProbeSpec, Record, StoredProbe, Trip};
-pub use requests::{Fingerprint, RequestKey};
+pub use requests::RequestKey;
 pub use set_aside::{SetAside, set_aside_in};
 pub use states::KEPT_STATES;
 
