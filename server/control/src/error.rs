@@ -16,6 +16,7 @@ use kprobed_host::tracefs::{ClaimError, KernelMessage, LineError, TracefsError};
 use kprobed_lang::definition::{self, Diagnostic, RefusedBy};
 use kprobed_lang::model::LabelError;
 use kprobed_trace::filter::FilterError;
+use kprobed_trace::pipeline::ReadersError;
 use kprobed_verdict::checker::{CheckError, Taken};
 use kprobed_verdict::message::{diagnostic, finding};
 
@@ -401,6 +402,15 @@ impl From<ClaimError> for Error {
         match error {
             ClaimError::Tracefs(error) => error.into(),
             held @ ClaimError::Held { .. } => Self::caused(Reason::INSTANCE_IN_USE, held),
+        }
+    }
+}
+
+impl From<ReadersError> for Error {
+    fn from(error: ReadersError) -> Self {
+        match error {
+            ReadersError::Tracefs(error) => error.into(),
+            other => Self::caused(Reason::INTERNAL, other),
         }
     }
 }

@@ -74,7 +74,7 @@ pub use budget::{BudgetSettings, CostTable, Costs};
 pub use command::{
     Applied, Change, Changed, ControlHandle, CreateRequest, RemoveRequest, Removed, Unit, UpdateRequest,
 };
-pub use controller::{CommandQueue, Controller, ControllerParts, ControllerStartError, OnExit};
+pub use controller::{CommandQueue, Controller, ControllerParts, OnExit};
 pub use footprint::Footprint;
 pub use foreign::Foreign;
 pub use foreign::place;
