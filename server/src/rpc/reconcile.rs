@@ -101,11 +101,11 @@ fn looked_at(reconciled: &Reconciled) -> v1::ReconciledProbe {
     let trouble = found.state.trouble();
     v1::ReconciledProbe {
         name: found.name.to_string(),
-        found: messages::state(&found.state).into(),
+        found: found.state.kind().into(),
         found_reason: trouble.map(|trouble| trouble.code.to_owned()).unwrap_or_default(),
         found_message: trouble.map(|trouble| trouble.reason.clone()).unwrap_or_default(),
         outcome: (*outcome).into(),
         message: message.clone(),
-        state: messages::state(&now.state).into(),
+        state: now.state.kind().into(),
     }
 }
