@@ -302,7 +302,7 @@ impl Controller {
         if works.iter().any(|work| work.is_to_record)
             && let Ok(switches) = self.observer.switches(&self.parts.instance)
         {
-            plan.restore(switches.harmful().cloned());
+            plan.restore(switches.harmful());
         }
         self.plan_deletions(&mut plan, &of(&deleted));
         plan.into_steps()

@@ -87,7 +87,7 @@ pub use observed::altered;
 pub use observed::{KPROBES_ON, Observed};
 pub use observer::{Observer, ftrace_enabled};
 pub use own_hits::CountedHits;
-pub use plan::{InstanceStep, PlannedStep};
+pub use plan::PlannedStep;
 pub use probe::{Probe, ProbeState, Trouble};
 pub use registry::Registry;
 pub use repair::{Reconciled, Reconciliation};

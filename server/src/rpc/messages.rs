@@ -137,8 +137,8 @@ pub(super) fn duration(duration: Duration) -> Option<prost_types::Duration> {
 /// The steps that would be taken.
 pub(super) fn plan(steps: &[PlannedStep]) -> Vec<v1::PlannedStep> {
     let step = |step: &PlannedStep| v1::PlannedStep {
-        event: step.event().map(ToString::to_string).unwrap_or_default(),
-        command: step.to_string(),
+        event: step.event.as_ref().map(ToString::to_string).unwrap_or_default(),
+        command: step.command.clone(),
     };
     steps.iter().map(step).collect()
 }

@@ -72,7 +72,7 @@ impl ReconcileService for Services {
         // All of them are repaired, whoever asks for it.
         let mut hidden = HashSet::new();
         probes.retain(|one| sight.shows(&one.found) || !hidden.insert(one.found.name.clone()));
-        plan.retain(|step| step.event().is_none_or(|name| !hidden.contains(name)));
+        plan.retain(|step| step.event.as_ref().is_none_or(|name| !hidden.contains(name)));
         let probes = probes.iter().map(looked_at).collect();
         Ok(Response::new(v1::ReconcileProbesResponse { probes, plan: messages::plan(&plan) }))
     }
