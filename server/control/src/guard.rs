@@ -10,7 +10,6 @@ use super::footprint::Footprint;
 use super::permission;
 use super::probe::{Probe, ProbeState, Trouble};
 use crate::auth::Rights;
-use crate::error::Error;
 use kprobed_host::kernel::{BuildIds, KernelFacts, RecentFacts};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::KernelChange;
@@ -35,7 +34,7 @@ pub(super) type Compared = Result<Probe, Box<Held>>;
 /// A definition that must not be in the kernel.
 #[derive(Debug)]
 pub(super) struct Held {
-    trouble: Trouble,
+    pub(super) trouble: Trouble,
     pub(super) guarded: Guarded,
     /// Where the place lies now: rules are compared with that.
     footprint: Footprint,
@@ -44,7 +43,7 @@ pub(super) struct Held {
 impl Held {
     /// The probe as it is now.
     pub(super) fn hold(self, probe: Probe) -> Probe {
-        if self.waits_for_module() {
+        if self.trouble.waits_for_module() {
             tracing::info!(probe = %probe.name, reason = self.trouble.reason, "holds a probe back");
         } else {
             tracing::warn!(probe = %probe.name, reason = self.trouble.reason, "holds a probe back");
@@ -76,17 +75,6 @@ impl Held {
         };
         Self { trouble, guarded, footprint: probe.footprint.clone() }
     }
-
-    /// Whether it is held back only until its module is loaded.
-    pub(super) fn waits_for_module(&self) -> bool {
-        self.trouble.waits_for_module()
-    }
-
-    /// Why it is not armed.
-    pub(super) fn error(self, probe: &Probe) -> Error {
-        let Trouble { reason, hint, .. } = self.trouble;
-        Error::held_back(&probe.name, &reason, &hint)
-    }
 }
 
 /// Identity of the loaded module of that name: its build id, or empty if it has none. Absent if it
@@ -111,11 +99,6 @@ impl Guarded {
     /// As it is stored.
     pub(super) fn meaning(&self) -> Option<Arc<Meaning>> {
         self.meaning.clone()
-    }
-
-    /// Whether another meaning is stored for it than for the other one.
-    pub(super) fn is_other_than(&self, other: &Self) -> bool {
-        self.meaning != other.meaning
     }
 
     /// The module that the place is in.

@@ -64,7 +64,7 @@ impl Controller {
         }
         let unsaved = compared.iter().filter_map(|(probe, now)| {
             let now = now.as_ref().ok()?;
-            now.guarded.is_other_than(&probe.guarded).then_some(&now.record)
+            (now.meaning != probe.meaning).then_some(&now.record)
         });
         if let Err(error) = self.parts.store.note(&unsaved.collect::<Vec<_>>()).await {
             // The next start compares again.

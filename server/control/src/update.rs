@@ -14,7 +14,7 @@ use super::job::Job;
 use super::judge::{Grounds, Judged, Work};
 use super::observed::{ObservedEvent, lost};
 use super::step::{self, Aim};
-use super::{Probe, ProbeState};
+use super::{Probe, ProbeState, Trouble};
 use crate::auth::Caller;
 use crate::error::{Error, Reason};
 use crate::store::{ProbeSpec, Record};
@@ -271,8 +271,11 @@ impl Controller {
         }
         let guarded = match look(&self.parts.checker, &self.parts.rights, &probe, &mut grounds.facts) {
             Ok(guarded) => guarded,
-            Err(held) if held.waits_for_module() => held.guarded,
-            Err(held) => return Err(held.error(&probe)),
+            Err(held) if held.trouble.waits_for_module() => held.guarded,
+            Err(held) => {
+                let Trouble { reason, hint, .. } = &held.trouble;
+                return Err(Error::held_back(&probe.name, reason, hint));
+            }
         };
         let definition = Arc::clone(&probe.spec.definition);
         let outcome = self.parts.checker.check_text(&definition, &mut grounds.facts)?;

@@ -5,7 +5,6 @@
 //! is. Never looks at the kernel.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
 use kprobed_proto::v1::WatchEvent;
@@ -36,12 +35,6 @@ pub struct ProbeWatch {
     position: Option<WatchPosition>,
     /// What comes next.
     ready: VecDeque<Watched>,
-}
-
-impl fmt::Debug for ProbeWatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProbeWatch").field("position", &self.position).finish_non_exhaustive()
-    }
 }
 
 impl ProbeWatch {
