@@ -10,7 +10,7 @@ use nix::errno::Errno;
 
 use super::command::{Changed, RemoveRequest, Removed};
 use super::controller::Controller;
-use super::handover::{Recorded, Settling};
+use super::handover::Recorded;
 use super::judge::{Grounds, Judged, Work};
 use super::pause::Pause;
 use super::update::check_etag;
@@ -210,7 +210,8 @@ impl Controller {
             Room::Pause => false,
             Room::HandOver { recorded } => {
                 let options = self.parts.instance_options.clone();
-                match self.hand_over(&options, &Settling::Unused(wiping), &recorded) {
+                let settle = |next: &Instance| next.clear_filter_and_settle(wiping);
+                match self.hand_over(&options, (PauseReason::Deletion, &settle), &recorded) {
                     Ok(()) => return None,
                     Err(error) => tracing::warn!(
                         %error,
