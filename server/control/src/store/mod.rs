@@ -15,7 +15,6 @@ mod files;
 mod hits;
 mod integrity;
 mod migrations;
-mod owed;
 mod probes;
 mod requests;
 mod reserve;
@@ -29,9 +28,9 @@ pub use connection::{Failure, Health, TooMuchOwed};
 pub use costs::StoredCalibration;
 pub use error::{DatabaseError, Fault, StoreError};
 pub use hits::{Counted, Counters, HitRetention, MAX_POINTS, RatePage, RateQuery, Tick, TickOf};
-pub use owed::Owed;
 pub use probes::{Interrupted, ProbeSpec, Record, StoredProbe, Trip};
 pub use requests::RequestKey;
+pub use reserve::Owed;
 pub use set_aside::{SetAside, set_aside_in};
 pub use states::KEPT_STATES;
 
