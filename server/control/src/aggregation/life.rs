@@ -185,7 +185,7 @@ impl Controller {
             create_time: Some(create_time.into()),
             expire_time: ttl.and_then(|ttl| create_time.checked_add(ttl)).map(Into::into),
             bound_to_stream,
-            keys: plan.keys.clone(),
+            keys: plan.keys.iter().map(|key| key.column.clone()).collect(),
             sums: plan.sums.clone(),
             creator: caller.principal.account(),
             warnings: plan.warnings.clone(),
