@@ -92,6 +92,7 @@ pub use probe::{Probe, ProbeState, Trouble};
 pub use registry::Registry;
 pub use repair::{Reconciled, Reconciliation};
 pub use sight::Sight;
+pub use source::host_event_fields;
 pub use state_log::{ProbeChange, StateLog, WatchPosition};
 pub use states::ProbeStates;
 pub use step::Step;
