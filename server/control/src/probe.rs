@@ -188,6 +188,12 @@ impl Trouble {
     }
 }
 
+/// A time as reasons have it: whole seconds are enough for people.
+pub(super) fn to_the_second(time: SystemTime) -> String {
+    let time = prost_types::Timestamp::from(time);
+    prost_types::Timestamp { nanos: 0, ..time }.to_string()
+}
+
 /// A probe: its record, and what the kernel has of it. Dereferences to its record (`probe.name`,
 /// `probe.spec.filter`), so that no field exists twice.
 #[derive(Clone, Debug)]

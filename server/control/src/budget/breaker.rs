@@ -170,7 +170,7 @@ impl Controller {
             self.budget.trips += 1;
             tracing::warn!(
                 probe = %probe.name,
-                budget = breach.scope.setting(),
+                budget = breach.scope.setting,
                 hits_per_s = breach.rate.runs_per_s.round(),
                 hit_ns = breach.rate.hit_ns.round(),
                 ns_per_s = breach.rate.ns_per_s().round(),

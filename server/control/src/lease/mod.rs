@@ -26,7 +26,7 @@ use super::controller::{Controller, ControllerParts};
 use super::job::Job;
 use super::judge::{Grounds, Work, each};
 use super::own;
-use super::probe::{Probe, ProbeState, Trouble};
+use super::probe::{Probe, ProbeState, Trouble, to_the_second};
 use crate::error::{Error, Reason};
 use crate::store::Record;
 use kprobed_host::kernel::trace_clock_ns;
@@ -321,15 +321,10 @@ fn still_there(trouble: &Trouble, error: &Error, switch: Option<&Error>) -> Trou
 /// lease.
 pub(super) fn expired(probe: &Probe, now: &Moment) -> Option<(SystemTime, Trouble)> {
     let Some(Lease::Until { duration, end }) = &probe.spec.metadata.lease else { return None };
-    // Whole seconds are enough for people.
-    let since = end
-        .wall_seen_from((now.wall, now.boot_ns))
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs());
+    let time = to_the_second(end.wall_seen_from((now.wall, now.boot_ns)));
     let trouble = Trouble {
         code: "LEASE_ENDED",
-        reason: format!("its lease of {} ended at {}", brief(*duration), prost_types::Timestamp::from(time)),
+        reason: format!("its lease of {} ended at {time}", brief(*duration)),
         hint: format!("`kprobectl update {} --renew` brings it back", probe.name),
     };
     Some((end.wall, trouble))
