@@ -68,8 +68,8 @@ impl Leases {
         })
     }
 
-    /// Whether a probe must be in the kernel as far as its lease goes, which is counted by this boot from here on: it
-    /// has not ended, and no client held it whose connection has. `is_left`: the kernel has its event.
+    /// Whether a probe must be in the kernel as far as its lease goes: it has not ended, and no client held it whose
+    /// connection has. It is counted by this boot from here on. `is_left`: the kernel has its event.
     pub(super) fn is_wanted_at_start(&mut self, record: &mut Record, is_left: bool) -> bool {
         let now = self.now();
         if is_left {

@@ -1,5 +1,5 @@
-//! Reserve: room on the disk for what the database has none for; and the writes that are owed to it: corrections after
-//! a disk has failed, and changes that disarm probes and found no room.
+//! Reserve: room on the disk for what the database has none for. What is owed to the database: corrections after a disk
+//! has failed, and changes that disarm probes and found no room.
 //!
 //! Owns the file `kprobed.reserve`. It is made beforehand, with all its blocks, and is written in place: a full disk
 //! takes that. (A file system that never writes in place can refuse it all the same.) It has what is owed to the
