@@ -10,7 +10,8 @@ use crate::error::Error;
 use kprobed_lang::model::{HitProfile, Hits};
 
 /// Why they are not known: the kernel drops both without a trace.
-const FILTER: &str = "the probe has or had a filter, and the kernel does not tell its own hits from those that the filter held back";
+const FILTER: &str = "the probe has or had a filter, and the kernel does not tell its own hits from those that the \
+                      filter held back";
 
 /// They could be lost events.
 const LOST: &str = "buffers lost events while several probes recorded, or another program emptied one, and the kernel \

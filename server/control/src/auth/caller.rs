@@ -1,5 +1,5 @@
-//! The caller of a request: its principal, the method that it calls, and the operation. That is one call of a client, by
-//! the id that its log lines, its audit entries and its answer share.
+//! The caller of a request: its principal, the method that it calls, and the operation. That is one call of a client,
+//! by the id that its log lines, its audit entries and its answer share.
 //!
 //! Owns which ids of clients are taken over.
 
