@@ -7,7 +7,7 @@
 use std::sync::Arc;
 use std::time::SystemTime;
 
-use super::adoptable::{Adoptable, has_guards, judge};
+use super::adoptable::{has_guards, judge};
 use super::command::Changed;
 use super::controller::Controller;
 use super::job::Job;
@@ -53,12 +53,6 @@ pub struct Declared {
     pub metadata: MetadataChange,
 }
 
-/// An event that is about to be adopted.
-struct Adoption {
-    probe: Probe,
-    seen: Seen,
-}
-
 impl Controller {
     /// Whether an event can become a probe as requested.
     pub(super) async fn judge_adoption(
@@ -74,7 +68,7 @@ impl Controller {
         {
             return Ok(Judged::Done(Changed::Probe(self.repeated(caller, key, uid)?)));
         }
-        let Adoption { mut probe, seen } = self.adoption(caller, &request)?;
+        let (mut probe, seen) = self.adoption(caller, &request)?;
         let rule = self.require(caller, &probe)?;
         // An adopted event has no lease. What a file declares is not limited.
         self.require_lease(caller, name, None)?;
@@ -86,8 +80,9 @@ impl Controller {
         Ok(Judged::Work(vec![work.asked("adopt", (caller, rule), request.request)]))
     }
 
-    /// Whether an event can be adopted as requested, except for its filter. Writes nothing.
-    fn adoption(&self, caller: &Caller, request: &AdoptRequest) -> Result<Adoption, Error> {
+    /// Whether an event can be adopted as requested, except for its filter: the probe that it becomes, and how it is
+    /// now. Writes nothing.
+    fn adoption(&self, caller: &Caller, request: &AdoptRequest) -> Result<(Probe, Seen), Error> {
         let AdoptRequest { name, enabled, filter, labels, declared, .. } = request;
         let refused = |obstacle: Obstacle| {
             let message = format!("`{name}` cannot be adopted: {}", obstacle.message);
@@ -105,7 +100,7 @@ impl Controller {
             return Err(refused(obstacle));
         }
         let lines: Vec<_> = self.tracefs().kprobe_list()?.lines_of(name).map(str::to_owned).collect();
-        if lines.is_empty() {
+        let Some(listing) = lines.first() else {
             if !self.tracefs().has_event(name.group(), name.event()) {
                 return Err(Error::no_event(name));
             }
@@ -114,15 +109,15 @@ impl Controller {
                 format!("it is not a kprobe event: `kprobectl add {name}` records it"),
             );
             return Err(refused(obstacle));
-        }
+        };
         let checker = Arc::clone(&self.parts.checker);
         let found = judge(&checker, &mut checker.recent_facts(), (name.group(), name.event()), &lines);
-        let Adoptable { listing, outcome } = found.map_err(refused)?;
+        let outcome = found.map_err(refused)?;
         let mut metadata = Metadata::default();
         let outcome = match declared {
             None => outcome,
             Some(declared) => {
-                let ours = has_guards(&listing) || self.parts.instance.is_enabled(name).unwrap_or(false);
+                let ours = has_guards(listing) || self.parts.instance.is_enabled(name).unwrap_or(false);
                 let as_declared = checker.check_text(&declared.definition, &mut checker.recent_facts())?;
                 let is_same = |taken: Taken| taken.name == *name && taken.problem.code == Code::SameProbe;
                 if !ours || !checker.taken(&as_declared).is_some_and(is_same) {
@@ -134,7 +129,7 @@ impl Controller {
         };
         let gone = || own::missing(Presence::Absent, name);
         let id = self.tracefs().event_id(name)?.ok_or_else(gone)?;
-        let own = OwnEvent::made(name, &listing, id);
+        let own = OwnEvent::made(name, listing, id);
         let definition = Arc::clone(&outcome.text);
         let spec = ProbeSpec { definition, labels: labels.clone(), metadata, ..ProbeSpec::default() };
         let record = Record::new(name.clone(), spec, own.listing.clone(), SystemTime::now());
@@ -150,7 +145,7 @@ impl Controller {
         wanted.enabled = enabled;
         wanted.filter = filter.clone().unwrap_or_else(|| seen.filter.clone());
         probe.state = probe.settled();
-        Ok(Adoption { probe, seen })
+        Ok((probe, seen))
     }
 
     /// Has the kernel judge the filter.

@@ -27,15 +27,6 @@ impl Obstacle {
     }
 }
 
-/// An event that can be adopted.
-#[derive(Clone, Debug)]
-pub(super) struct Adoptable {
-    /// Its line in `kprobe_events`.
-    pub(super) listing: String,
-    /// The outcome of the check of its definition.
-    pub(super) outcome: CheckOutcome,
-}
-
 /// Whether a line has arguments that only this daemon adds.
 pub(super) fn has_guards(listing: &str) -> bool {
     listing.split(' ').any(|word| word.starts_with(guard::PREFIX))
@@ -48,13 +39,13 @@ fn without_guards(listing: &str) -> String {
     words.join(" ")
 }
 
-/// Judges an event by its lines.
+/// Judges an event by its lines. Returns the outcome of the check of its definition.
 pub(super) fn judge(
     checker: &Checker,
     facts: &mut RecentFacts<'_>,
     (group, event): (&str, &str),
     lines: &[String],
-) -> Result<Adoptable, Obstacle> {
+) -> Result<CheckOutcome, Obstacle> {
     ProbeName::new(group, event).map_err(|error| Obstacle::new("NAME", error.to_string()))?;
     let [listing] = lines else {
         let message =
@@ -85,7 +76,7 @@ pub(super) fn judge(
     }
     refuse(text.as_str(), &outcome, None)
         .map_err(|error| Obstacle::new("REFUSED", format!("kprobed would not define it again: {error}")))?;
-    Ok(Adoptable { listing: listing.clone(), outcome })
+    Ok(outcome)
 }
 
 #[cfg(test)]

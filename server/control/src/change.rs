@@ -13,10 +13,10 @@ use super::command::{Changed, Removed};
 use super::controller::{Controller, LiveProbe};
 use super::execute::Executor;
 use super::job::Job;
-use super::judge::{Before, Grounds, Work, each, stages};
+use super::judge::{Grounds, Work, each, stages};
 use super::remove::note;
 use crate::error::{Error, Reason};
-use crate::store::{Edit, ProbeSpec, Record};
+use crate::store::{Edit, ProbeSpec, Record, TickOf};
 use kprobed_lang::model::Lease;
 
 impl Controller {
@@ -80,8 +80,7 @@ impl Controller {
     /// Takes these out of the kernel, of those groups that have not failed.
     fn take_out(&mut self, works: &mut [Work], which: &[usize]) {
         let mut going = not_failed(works, which);
-        let probes: Vec<_> =
-            going.iter().filter_map(|work| Some(Arc::clone(&work.before.as_ref()?.probe))).collect();
+        let probes: Vec<_> = going.iter().filter_map(|work| work.before.clone()).collect();
         if probes.is_empty() {
             return;
         }
@@ -109,7 +108,7 @@ impl Controller {
             self.forget_live(&redefined);
         }
         for work in &works {
-            if work.before.as_ref().is_some_and(|before| before.drifted)
+            if work.drifted
                 && let Some(live) = self.live.get_mut(&work.probe().uid)
             {
                 // Its account suspects what is missing.
@@ -123,7 +122,7 @@ impl Controller {
         }
         let mut jobs: Vec<_> = works.iter_mut().map(|work| &mut work.job).collect();
         self.executor().carry_out(&mut jobs);
-        if works.iter().any(|work| work.is_to_record()) {
+        if works.iter().any(|work| work.is_to_record) {
             self.restore_instance();
         }
         for work in works {
@@ -131,7 +130,7 @@ impl Controller {
             if work.adopts() && work.job.outcome.is_err() {
                 self.sources.remove(&[work.probe().uid]);
             }
-            self.note(&mut work.job, work.before.as_ref());
+            self.note(&mut work.job, work.before.as_deref());
             work.error = work.job.outcome.clone().err();
             if work.error.is_none() {
                 self.making.push(Arc::new(work.job.probe.clone()));
@@ -214,7 +213,7 @@ impl Controller {
             let cause = failed.get(&work.group).map_or("", String::as_str);
             entries.extend(work.entry.as_ref().filter(|_| edit.is_begun).map(|entry| entry.failed(cause)));
             if work.is_made() && asked.contains(&work.group) {
-                before.extend(work.before.as_ref().map(|before| Arc::clone(&before.probe)));
+                before.extend(work.before.clone());
             }
         }
         self.parts.store.revert(reverted, entries).await;
@@ -261,7 +260,7 @@ impl Controller {
         let profiles: Vec<_> = leaving.filter_map(|work| work.profile.clone()).collect();
         if !profiles.is_empty() {
             // While the registry knows since when they have been probes.
-            self.store_samples(&profiles).await;
+            self.store_tick(&profiles, TickOf::Leaving, false).await;
         }
         let mut adopted = Vec::new();
         let mut outcomes = Vec::with_capacity(works.len());
@@ -291,7 +290,7 @@ impl Controller {
                     tracing::info!(probe = %work.probe().name, state = ?work.probe().state, "taken out");
                     Changed::Probe(self.parts.registry.put(work.job.probe))
                 }
-                (false, false) => self.changed(work.job.probe, work.before.as_ref()),
+                (false, false) => self.changed(work.job.probe, work.before.as_deref()),
             };
             outcomes.push(match not_durable {
                 // The next start deletes a probe that was held, whatever is written of it.
@@ -310,7 +309,7 @@ impl Controller {
     }
 
     /// Enters into the account of a probe what was done, whether it succeeded or not.
-    fn note(&mut self, job: &mut Job, before: Option<&Before>) {
+    fn note(&mut self, job: &mut Job, before: Option<&Probe>) {
         let Job { probe, outcome, source, hits, until_now, .. } = job;
         if let (Ok(()), Some(source)) = (&outcome, source.take()) {
             // Other programs can have had an adopted one armed until it was switched on here.
@@ -328,13 +327,13 @@ impl Controller {
         let hits_now = if outcome.is_ok() { *hits } else { self.hits_of(&probe.name) };
         let Some(live) = self.live.get_mut(&probe.uid) else { return };
         if probe.is_to_record()
-            && !before.probe.is_to_record()
+            && !before.is_to_record()
             && let Some(hits) = *hits
         {
             // The hits while it was disabled end here.
             live.account.note_enabled(hits);
         }
-        let now = if outcome.is_ok() { &*probe } else { &*before.probe };
+        let now = if outcome.is_ok() { &*probe } else { before };
         if !now.spec.filter.is_empty() {
             live.account.note_filter();
         }
@@ -346,8 +345,8 @@ impl Controller {
     }
 
     /// A probe was made or changed, and that is durable.
-    fn changed(&mut self, probe: Probe, before: Option<&Before>) -> Changed {
-        if probe.is_to_record() && before.is_none_or(|before| !before.probe.is_to_record()) {
+    fn changed(&mut self, probe: Probe, before: Option<&Probe>) -> Changed {
+        if probe.is_to_record() && before.is_none_or(|before| !before.is_to_record()) {
             self.budget.note_armed();
         }
         if let Some(live) = self.live.get_mut(&probe.uid) {
@@ -361,7 +360,7 @@ impl Controller {
         match before {
             None if *adopted => tracing::info!(probe = %name, %uid, state = ?probe.state, "adopted"),
             None => tracing::info!(probe = %name, %uid, state = ?probe.state, "created"),
-            Some(before) if before.probe.revision != probe.revision => {
+            Some(before) if before.revision != probe.revision => {
                 tracing::info!(probe = %name, enabled, filter, %labels, "updated");
             }
             Some(_) => {}
@@ -388,7 +387,7 @@ impl Controller {
 
     /// Carries out steps in the daemon's present instance.
     pub(super) fn executor(&self) -> Executor<'_> {
-        Executor::new(&self.parts, &self.sources)
+        Executor { parts: &self.parts, sources: &self.sources }
     }
 }
 

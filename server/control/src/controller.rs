@@ -39,7 +39,7 @@ use kprobed_host::tracefs::{
 };
 use kprobed_lang::model::{ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{
-    Activity, BufferDemand, EventSource, Hub, ReaderContext, ReaderPulse, Readers, ReadersError, SourceTable,
+    Activity, BufferDemand, EventSource, Hub, ReaderContext, ReaderPulse, Readers, SourceTable,
 };
 use kprobed_verdict::checker::Checker;
 
@@ -149,12 +149,12 @@ impl Controller {
     /// # Errors
     /// [`Error`] when the database or tracefs cannot be used at all; a single probe that
     /// cannot be brought back is only marked.
-    pub async fn start(parts: ControllerParts) -> Result<Self, ControllerStartError> {
+    pub async fn start(parts: ControllerParts) -> Result<Self, Error> {
         let sources = Arc::<SourceTable>::default();
         // Before any probe is removed: the kernel refuses to remove one that is counted.
         remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
         budget::remove_leftovers(&parts.mounted.tracefs, &parts.instance_options.name)?;
-        let rows = parts.store.probes().await.map_err(Error::from)?;
+        let rows = parts.store.probes().await?;
         let sampler = Sampler::begin(&parts.mounted.tracefs, &rows);
         let mut observer = Observer::new(
             parts.mounted.tracefs.clone(),
@@ -502,17 +502,6 @@ impl CommandQueue {
     pub(super) async fn next_for_test(&mut self) -> QueuedCommand {
         self.0.recv().await.unwrap()
     }
-}
-
-/// Why the control thread could not be started.
-#[derive(Debug, thiserror::Error)]
-pub enum ControllerStartError {
-    /// Kernel or database.
-    #[error(transparent)]
-    Control(#[from] Error),
-    /// The ring buffers.
-    #[error(transparent)]
-    Readers(#[from] ReadersError),
 }
 
 pub(super) fn answer<T>(reply: super::command::Reply<T>, outcome: Result<T, Error>) {

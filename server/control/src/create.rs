@@ -11,9 +11,9 @@ use super::guard::Guarded;
 use super::job::Job;
 use super::judge::{Grounds, Judged, Work};
 use super::observed::{KPROBES_ON, Switches};
-use super::replace::of_another;
 use super::source::host_event_fields;
 use super::step::{self, Aim};
+use super::update::of_another;
 use super::{Probe, Sight};
 use crate::auth::Caller;
 use crate::error::{Error, Reason};
@@ -31,41 +31,24 @@ impl Controller {
         request: CreateRequest,
         grounds: &mut Grounds<'_>,
     ) -> Result<Judged, Error> {
-        let lease = request.metadata.lease.clone().flatten();
-        let judged = self.judge_new(caller, request, grounds).await?;
-        if let Judged::Work(works) = &judged {
-            for name in works.iter().map(|work| &work.probe().name) {
-                self.require_lease(caller, name, lease.as_ref())?;
-                self.require_room(caller, name, &mut grounds.made_by)?;
-            }
-        }
-        Ok(judged)
-    }
-
-    /// The same without the limits of its roles, which are about what it holds.
-    pub(super) async fn judge_new(
-        &self,
-        caller: &Caller,
-        request: CreateRequest,
-        grounds: &mut Grounds<'_>,
-    ) -> Result<Judged, Error> {
         self.require_text(caller, &request.definition, request.name.as_ref(), &request.labels)?;
         if let Some(key) = &request.request
             && let Some(uid) = self.parts.store.carried_out(key).await?
         {
             return Ok(Judged::Done(Changed::Probe(self.repeated(caller, key, uid)?)));
         }
+        let lease = request.metadata.lease.clone().flatten();
         let request = CreateRequest { metadata: self.with_hold(request.metadata)?, ..request };
         let told = |taken| Sight::new(&self.parts.rights, caller.clone()).told(&self.parts.registry, taken);
         let key = request.request.clone();
         let job = new_probe(&self.parts.checker, (caller, &told), request, grounds, &|| self.leases.now())?;
         self.judge_host_event_filter(&job)?;
         let rule = self.require(caller, &job.probe)?;
+        self.require_lease(caller, &job.probe.name, lease.as_ref())?;
+        self.require_room(caller, &job.probe.name, &mut grounds.made_by)?;
         Ok(Judged::Work(vec![Work::new(None, job).asked("create", (caller, rule), key)]))
     }
-}
 
-impl Controller {
     /// Has the kernel judge the filter of an event of the host that is to be recorded. That of a new definition can be
     /// judged only once the kernel has it.
     pub(super) fn judge_host_event_filter(&self, job: &Job) -> Result<(), Error> {

@@ -16,6 +16,7 @@ use kprobed_host::tracefs::{ClaimError, KernelMessage, LineError, TracefsError};
 use kprobed_lang::definition::{self, Diagnostic, RefusedBy};
 use kprobed_lang::model::LabelError;
 use kprobed_trace::filter::FilterError;
+use kprobed_trace::pipeline::ReadersError;
 use kprobed_verdict::checker::{CheckError, Taken};
 use kprobed_verdict::message::{diagnostic, finding};
 
@@ -198,13 +199,6 @@ impl Error {
             "page_token",
             "`page_token` was not returned by this call: repeat the call without it",
         )
-    }
-
-    /// A place that is an address, of a caller that may not see addresses.
-    pub fn address_not_allowed() -> Self {
-        let message = "a probe point that is a number needs a role that may see addresses";
-        Self::new(Reason::NOT_ALLOWED, message)
-            .fix("name the function, or ask for a rule with `addresses` in `reads`")
     }
 
     /// A fault of the daemon itself: a task that ended early, or its own data that it cannot read.
@@ -408,6 +402,15 @@ impl From<ClaimError> for Error {
         match error {
             ClaimError::Tracefs(error) => error.into(),
             held @ ClaimError::Held { .. } => Self::caused(Reason::INSTANCE_IN_USE, held),
+        }
+    }
+}
+
+impl From<ReadersError> for Error {
+    fn from(error: ReadersError) -> Self {
+        match error {
+            ReadersError::Tracefs(error) => error.into(),
+            other => Self::caused(Reason::INTERNAL, other),
         }
     }
 }

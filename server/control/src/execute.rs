@@ -10,22 +10,18 @@ use std::sync::Arc;
 
 use super::budget::temporary_instance;
 use super::controller::ControllerParts;
-use super::harm::refuse_harm;
 use super::job::Job;
 use super::own;
 use super::source::event_source;
 use super::step::Step;
 use crate::error::Error;
-use kprobed_host::kernel::FactsCache;
 use kprobed_host::tracefs::{
-    HitCounts, Instance, KernelMessage, KprobeList, OwnEvent, Presence, RegisteredProbe, Tracefs,
-    TracefsError,
+    HitCounts, KernelMessage, KprobeList, OwnEvent, Presence, RegisteredProbe, Tracefs, TracefsError,
 };
 use kprobed_lang::definition::ProbeKind;
 use kprobed_trace::decode::Schema;
 use kprobed_trace::filter::{Filter, FilterError, Functions};
 use kprobed_trace::pipeline::SourceTable;
-use kprobed_verdict::checker::Checker;
 use kprobed_verdict::validate::Report;
 
 /// Probes that are switched between two readings of the hit counts. Hits of a probe between its
@@ -36,30 +32,15 @@ const SWITCHED_AT_ONCE: usize = 256;
 /// What is written to, and what is known of it.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Executor<'a> {
-    pub(super) tracefs: &'a Tracefs,
-    /// The daemon's.
-    pub(super) instance: &'a Instance,
+    pub(super) parts: &'a ControllerParts,
     pub(super) sources: &'a SourceTable,
-    pub(super) facts: &'a FactsCache,
-    pub(super) checker: &'a Checker,
-    /// The name of the daemon's first instance.
-    pub(super) own_name: &'a str,
-}
-
-impl<'a> Executor<'a> {
-    pub(super) fn new(parts: &'a ControllerParts, sources: &'a SourceTable) -> Self {
-        Self {
-            tracefs: &parts.mounted.tracefs,
-            instance: &parts.instance,
-            sources,
-            facts: &parts.facts,
-            checker: &parts.checker,
-            own_name: &parts.instance_options.name,
-        }
-    }
 }
 
 impl Executor<'_> {
+    const fn tracefs(&self) -> &Tracefs {
+        &self.parts.mounted.tracefs
+    }
+
     /// Carries out the steps of these jobs. Those of a job that fails are taken back; how each
     /// ended is in its `outcome`.
     pub(super) fn carry_out(&self, jobs: &mut [&mut Job]) {
@@ -89,14 +70,14 @@ impl Executor<'_> {
 
     fn begin_host_event(&self, job: &mut Job) -> Result<(), Error> {
         let Job { probe, source, basis: Some(basis), .. } = job else { return Ok(()) };
-        let own = self.tracefs.host_event(&probe.name)?.ok_or_else(|| Error::no_event(&probe.name))?;
-        if self.instance.switch(&own.name)? != "0" {
-            own::set_enabled(self.instance, probe, false)?;
+        let own = self.tracefs().host_event(&probe.name)?.ok_or_else(|| Error::no_event(&probe.name))?;
+        if self.parts.instance.switch(&own.name)? != "0" {
+            own::set_enabled(&self.parts.instance, probe, false)?;
         }
-        if !self.instance.filter(&own.name)?.is_empty() {
-            self.instance.set_filter(&own.name, "")?;
+        if !self.parts.instance.filter(&own.name)?.is_empty() {
+            self.parts.instance.set_filter(&own.name, "")?;
         }
-        let reader = (self.tracefs, self.checker);
+        let reader = (self.tracefs(), &*self.parts.checker);
         let (id, made) = event_source(reader, &probe.record, (&basis.definition, &basis.notations()))?;
         self.sources.insert([(id, Arc::clone(&made))]);
         probe.schema = Some(Arc::clone(&made.origin.schema));
@@ -127,16 +108,16 @@ impl Executor<'_> {
         if jobs.is_empty() {
             return;
         }
-        let before = self.tracefs.registered().ok();
+        let before = self.tracefs().registered().ok();
         let lines: Vec<_> = jobs.iter().map(|job| job.probe.kernel_definition.clone()).collect();
         let lines: Vec<_> = lines.iter().map(String::as_str).collect();
-        let outcomes = self.tracefs.define_kprobes(&lines);
+        let outcomes = self.tracefs().define_kprobes(&lines);
         for (job, outcome) in jobs.iter_mut().zip(outcomes) {
             job.take_step(|_probe, _step| outcome.map_err(Error::from));
         }
         jobs.retain(|job| job.outcome.is_ok());
-        let after = self.tracefs.registered().ok();
-        let list = self.tracefs.kprobe_list();
+        let after = self.tracefs().registered().ok();
+        let list = self.tracefs().kprobe_list();
         for job in &mut jobs {
             let found = match &list {
                 Ok(list) => self.find(list, job),
@@ -157,17 +138,17 @@ impl Executor<'_> {
     /// Finds what the kernel has made of a definition.
     fn find(&self, list: &KprobeList, job: &mut Job) -> Result<(), Error> {
         let probe = &mut job.probe;
-        let Some(own) = self.tracefs.find_own(list, &probe.name, &probe.kernel_definition)? else {
+        let Some(own) = self.tracefs().find_own(list, &probe.name, &probe.kernel_definition)? else {
             // It has gone again, or cannot be distinguished from an event that another program has defined
             // at the same time.
-            let is_taken = self.tracefs.has_event(probe.name.group(), probe.name.event());
+            let is_taken = self.tracefs().has_event(probe.name.group(), probe.name.event());
             own::require(if is_taken { Presence::Foreign } else { Presence::Absent }, &probe.name)?;
             return Err(Error::unregistered(&probe.name));
         };
         probe.record.kernel_listing.clone_from(&own.listing);
         probe.own = Some(own);
         let Some(basis) = &job.basis else { return Ok(()) };
-        let reader = (self.tracefs, self.checker);
+        let reader = (self.tracefs(), &*self.parts.checker);
         let (_id, source) = event_source(reader, &probe.record, (&basis.definition, &basis.notations()))?;
         probe.schema = Some(Arc::clone(&source.origin.schema));
         job.source = Some(source);
@@ -185,8 +166,8 @@ impl Executor<'_> {
                 if is_new && !after.is_empty() {
                     self.judge_filter(own, after, probe.schema.as_ref())?;
                 }
-                let filter = own::kernel_filter(self.tracefs, &own.name, after, probe.schema.as_ref())?;
-                Ok(self.instance.set_filter(&own.name, &filter)?)
+                let filter = own::kernel_filter(self.tracefs(), &own.name, after, probe.schema.as_ref())?;
+                Ok(self.parts.instance.set_filter(&own.name, &filter)?)
             });
         }
     }
@@ -212,7 +193,7 @@ impl Executor<'_> {
 
     /// Ends the jobs whose event is not listed any more.
     fn require_listed(&self, jobs: &mut [&mut Job]) {
-        let list = self.tracefs.kprobe_list();
+        let list = self.tracefs().kprobe_list();
         for job in jobs {
             let found = match (&list, &job.probe.own) {
                 (Ok(list), Some(own)) => own::require(list.presence(own), &job.probe.name),
@@ -225,7 +206,7 @@ impl Executor<'_> {
 
     /// Notes how often the probes were hit until now.
     fn count(&self, jobs: &mut [&mut Job]) {
-        let counts = self.tracefs.hit_counts().unwrap_or_else(|error| {
+        let counts = self.tracefs().hit_counts().unwrap_or_else(|error| {
             tracing::warn!(%error, "cannot read the hits of probes that are switched");
             HitCounts::default()
         });
@@ -236,16 +217,16 @@ impl Executor<'_> {
 
     fn set_enabled(&self, probe: &super::Probe, on: bool) -> Result<(), Error> {
         self.now(probe)?;
-        Ok(own::set_enabled(self.instance, probe, on)?)
+        Ok(own::set_enabled(&self.parts.instance, probe, on)?)
     }
 
     /// The event of a probe, if it exists at this moment.
     fn now<'a>(&self, probe: &'a super::Probe) -> Result<&'a OwnEvent, Error> {
         let Some(own) = &probe.own else { return Err(own::missing(Presence::Absent, &probe.name)) };
-        if self.tracefs.is_still(own)? {
+        if self.tracefs().is_still(own)? {
             return Ok(own);
         }
-        own::require(self.tracefs.presence(own)?, &probe.name)?;
+        own::require(self.tracefs().presence(own)?, &probe.name)?;
         Ok(own)
     }
 
@@ -271,20 +252,21 @@ impl Executor<'_> {
             job.left_behind |= matches!(step, Step::Define { .. });
             return Ok(());
         };
-        let is_ours = self.tracefs.is_still(own)?;
+        let is_ours = self.tracefs().is_still(own)?;
         match step {
-            Step::Disable if is_ours => own::set_enabled(self.instance, &job.probe, true)?,
+            Step::Disable if is_ours => own::set_enabled(&self.parts.instance, &job.probe, true)?,
             // The event that has the name now is another program's, which did not ask the daemon to
             // record it.
-            Step::Enable if self.instance.has_event(&own.name) => {
-                own::set_enabled(self.instance, &job.probe, false)?;
+            Step::Enable if self.parts.instance.has_event(&own.name) => {
+                own::set_enabled(&self.parts.instance, &job.probe, false)?;
             }
             Step::Filter { before, .. } if is_ours => {
-                let filter = own::kernel_filter(self.tracefs, &own.name, before, job.probe.schema.as_ref())?;
-                self.instance.set_filter(&own.name, &filter)?;
+                let filter =
+                    own::kernel_filter(self.tracefs(), &own.name, before, job.probe.schema.as_ref())?;
+                self.parts.instance.set_filter(&own.name, &filter)?;
             }
             Step::Define { .. } => {
-                self.tracefs.delete_own(&*self.tracefs.kprobe_list()?, own)?;
+                self.tracefs().delete_own(&*self.tracefs().kprobe_list()?, own)?;
                 self.sources.remove(&[job.probe.uid]);
                 (job.probe.own, job.source) = (None, None);
             }
@@ -302,8 +284,8 @@ impl Executor<'_> {
         filter: &str,
         schema: Option<&Arc<Schema>>,
     ) -> Result<(), Error> {
-        own::require(self.tracefs.presence(event)?, &event.name)?;
-        refuse_harm(self.tracefs, &event.name, filter)?;
+        own::require(self.tracefs().presence(event)?, &event.name)?;
+        own::refuse_harm(self.tracefs(), &event.name, filter)?;
         let recorded = own::recorded_filter(filter, schema);
         let recorded = recorded.map_err(|found| Error::refused_filter("filter", filter, &found))?;
         self.try_filter(event, &recorded).map_err(|refused| {
@@ -311,7 +293,7 @@ impl Executor<'_> {
             Error::kernel_filter(("filter", filter), &refused, found.as_ref())
         })?;
         // The proofs that its fields were read can make it too long for the kernel.
-        let whole = own::kernel_filter(self.tracefs, &event.name, filter, schema)?;
+        let whole = own::kernel_filter(self.tracefs(), &event.name, filter, schema)?;
         if whole == recorded {
             return Ok(());
         }
@@ -326,14 +308,15 @@ impl Executor<'_> {
         filter: &str,
     ) -> Result<(), (TracefsError, Option<KernelMessage>)> {
         if event.is_of_host() {
-            self.tracefs.try_filter_apart(&temporary_instance(self.own_name), &event.name, filter)
+            let apart = temporary_instance(&self.parts.instance_options.name);
+            self.tracefs().try_filter_apart(&apart, &event.name, filter)
         } else {
-            self.tracefs.try_filter(&event.name, filter)
+            self.tracefs().try_filter(&event.name, filter)
         }
     }
 
     fn what_is_wrong(&self, filter: &str, schema: &Schema) -> Option<FilterError> {
-        let facts = self.facts.current().ok();
+        let facts = self.parts.facts.current().ok();
         let functions = facts.as_ref().map(|facts| &facts.symbols as &dyn Functions);
         Filter::parse(filter).and_then(|filter| filter.check_for_kernel(schema, functions)).err()
     }

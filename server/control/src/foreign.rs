@@ -69,24 +69,20 @@ impl Foreign {
         let events = page.into_iter().filter_map(|(name, lines)| {
             let (group, event) = name.split_once('/')?;
             let first = lines.first()?;
-            let enabled_in: Vec<_> = self.tracefs.recording(&recorders, (group, event)).collect();
-            let enabled_in: Vec<_> = enabled_in.iter().map(|recorder| recorder.name().to_owned()).collect();
+            let enabled_in = self.tracefs.recording(&recorders, (group, event));
+            let enabled_in: Vec<_> = enabled_in.map(|recorder| recorder.name().to_owned()).collect();
             let probe = ProbeName::new(group, event).ok().and_then(|name| self.registry.get(&name));
             let is_recorded = probe.as_ref().is_some_and(|probe| probe.kind == ProbeKind::Event);
-            let adoptable = probe.as_deref().map(obstacle).map_or_else(
-                || {
-                    judge(&self.checker, &mut facts, (group, event), lines)
-                        .map(|found| found.outcome.text.to_string())
-                },
-                Err,
-            );
-            let hits = lines.iter().map(|line| counted.get(line.as_str()).copied());
-            let hits = sum(hits);
-            let kind = if first.starts_with('r') { v1::ProbeKind::Return } else { v1::ProbeKind::Entry };
-            let (definition, obstacle) = match adoptable {
-                Ok(definition) => (definition, None),
-                Err(obstacle) => (String::new(), Some(obstacle)),
+            let judged = match probe.as_deref() {
+                Some(probe) => Err(obstacle(probe)),
+                None => judge(&self.checker, &mut facts, (group, event), lines),
             };
+            let (definition, obstacle) = match judged {
+                Ok(outcome) => (outcome.text.to_string(), Obstacle::new("", "")),
+                Err(obstacle) => (String::new(), obstacle),
+            };
+            let hits = sum(lines.iter().map(|line| counted.get(line.as_str()).copied()));
+            let kind = if first.starts_with('r') { v1::ProbeKind::Return } else { v1::ProbeKind::Entry };
             Some(v1::ForeignEvent {
                 name: name.clone(),
                 kernel_definitions: lines.clone(),
@@ -97,8 +93,8 @@ impl Foreign {
                 enabled_in,
                 hits: hits.map(|hits| hits.hits),
                 nmissed: hits.map(|hits| hits.nmissed),
-                obstacle: obstacle.as_ref().map_or("", |obstacle| obstacle.code).to_owned(),
-                obstacle_message: obstacle.map(|obstacle| obstacle.message).unwrap_or_default(),
+                obstacle: obstacle.code.to_owned(),
+                obstacle_message: obstacle.message,
                 definition,
             })
         });

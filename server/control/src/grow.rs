@@ -13,8 +13,8 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::controller::Controller;
-use super::handover::Settling;
-use kprobed_host::tracefs::InstanceOptions;
+use kprobed_event::PauseReason;
+use kprobed_host::tracefs::{Instance, InstanceOptions};
 
 /// Time after a failed try until the next one; twice as long after each further one.
 const FIRST_PAUSE: Duration = Duration::from_secs(2);
@@ -55,7 +55,8 @@ impl Controller {
         if !recorded.iter().any(|event| event.enabled) {
             return;
         }
-        match self.hand_over(&options, &Settling::Recording(event), &recorded) {
+        let settle = |next: &Instance| next.settle_by(&event.name, &event.filter);
+        match self.hand_over(&options, (PauseReason::Resize, &settle), &recorded) {
             Ok(()) => {
                 tracing::info!(buffer_kib, "the ring buffers were too small for the rate");
                 (self.parts.instance_options, self.growth) = (options, Growth::default());

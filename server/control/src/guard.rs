@@ -10,7 +10,6 @@ use super::footprint::Footprint;
 use super::permission;
 use super::probe::{Probe, ProbeState, Trouble};
 use crate::auth::Rights;
-use crate::error::Error;
 use kprobed_host::kernel::{BuildIds, KernelFacts, RecentFacts};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::KernelChange;
@@ -35,8 +34,8 @@ pub(super) type Compared = Result<Probe, Box<Held>>;
 /// A definition that must not be in the kernel.
 #[derive(Debug)]
 pub(super) struct Held {
-    trouble: Trouble,
-    guarded: Guarded,
+    pub(super) trouble: Trouble,
+    pub(super) guarded: Guarded,
     /// Where the place lies now: rules are compared with that.
     footprint: Footprint,
 }
@@ -44,7 +43,7 @@ pub(super) struct Held {
 impl Held {
     /// The probe as it is now.
     pub(super) fn hold(self, probe: Probe) -> Probe {
-        if self.waits_for_module() {
+        if self.trouble.waits_for_module() {
             tracing::info!(probe = %probe.name, reason = self.trouble.reason, "holds a probe back");
         } else {
             tracing::warn!(probe = %probe.name, reason = self.trouble.reason, "holds a probe back");
@@ -76,21 +75,6 @@ impl Held {
         };
         Self { trouble, guarded, footprint: probe.footprint.clone() }
     }
-
-    /// Whether it is held back only until its module is loaded.
-    pub(super) fn waits_for_module(&self) -> bool {
-        self.trouble.waits_for_module()
-    }
-
-    pub(super) fn into_guarded(self) -> Guarded {
-        self.guarded
-    }
-
-    /// Why it is not armed.
-    pub(super) fn error(self, probe: &Probe) -> Error {
-        let Trouble { reason, hint, .. } = self.trouble;
-        Error::held_back(&probe.name, &reason, &hint)
-    }
 }
 
 /// Identity of the loaded module of that name: its build id, or empty if it has none. Absent if it
@@ -115,11 +99,6 @@ impl Guarded {
     /// As it is stored.
     pub(super) fn meaning(&self) -> Option<Arc<Meaning>> {
         self.meaning.clone()
-    }
-
-    /// Whether another meaning is stored for it than for the other one.
-    pub(super) fn is_other_than(&self, other: &Self) -> bool {
-        self.meaning != other.meaning
     }
 
     /// The module that the place is in.
@@ -242,7 +221,7 @@ fn look_at(
         if !now.is_raw() {
             return Ok(Guarded::new(now));
         }
-        return decide(probe, None, &now, vec![not_written_down()], (&facts, &footprint));
+        return decide(probe, None, &now, (vec![not_written_down()], None), (&facts, &footprint));
     };
     if before.is_of_same_build(&now) {
         return clear();
@@ -266,27 +245,22 @@ fn look_at(
     }
     allowed()?;
     let offered = checker.offered((probe.name.group(), probe.name.event()), before, outcome, recent);
-    let decided = decide(probe, Some(before), &now, differences, (&facts, &footprint));
-    let Some(line) = offered else { return decided };
-    match decided {
-        Ok(guarded) => Ok(guarded.offering(line)),
-        Err(held) => {
-            let Held { mut trouble, guarded, footprint } = *held;
-            trouble.hint = format!("as `{line}` it records here what it was made for; {}", trouble.hint);
-            Err(Box::new(Held { trouble, guarded: guarded.offering(line), footprint }))
-        }
-    }
+    decide(probe, Some(before), &now, (differences, offered), (&facts, &footprint))
 }
 
+/// `offered`: the line as which it records here what it was made for.
 fn decide(
     probe: &Probe,
     before: Option<&Meaning>,
     now: &Meaning,
-    differences: Vec<Difference>,
+    (differences, offered): (Vec<Difference>, Option<String>),
     (facts, footprint): (&KernelFacts, &Footprint),
 ) -> Result<Guarded, Box<Held>> {
-    let trouble = trouble(probe, before, &differences);
-    let change = MeaningChange::new(before, now, differences);
+    let mut trouble = trouble(probe, before, &differences);
+    if let Some(line) = &offered {
+        trouble.hint = format!("as `{line}` it records here what it was made for; {}", trouble.hint);
+    }
+    let change = MeaningChange { offered, ..MeaningChange::new(before, now, differences) };
     let guarded = probe.guarded.with(Some(change), facts);
     match probe.spec.metadata.on_kernel_change {
         KernelChange::Hold => {
@@ -297,16 +271,6 @@ fn decide(
             tracing::warn!(probe = %probe.name, reason = trouble.reason, "arms a probe all the same");
             Ok(guarded)
         }
-    }
-}
-
-impl Guarded {
-    fn offering(mut self, line: String) -> Self {
-        if let Some(change) = &self.change {
-            self.change =
-                Some(Arc::new(MeaningChange { offered: Some(line), ..MeaningChange::clone(change) }));
-        }
-        self
     }
 }
 

@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 use super::controller::Controller;
 use super::guard::{Compared, Held, look, placed};
-use super::judge::{Before, Grounds, Work, each};
+use super::judge::{Grounds, Work, each};
 use super::{Probe, ProbeState};
 use crate::error::Error;
 use kprobed_host::kernel::BuildIds;
@@ -64,7 +64,7 @@ impl Controller {
         }
         let unsaved = compared.iter().filter_map(|(probe, now)| {
             let now = now.as_ref().ok()?;
-            now.guarded.is_other_than(&probe.guarded).then_some(&now.record)
+            (now.meaning != probe.meaning).then_some(&now.record)
         });
         if let Err(error) = self.parts.store.note(&unsaved.collect::<Vec<_>>()).await {
             // The next start compares again.
@@ -139,9 +139,7 @@ impl Controller {
         for (before, probe) in back {
             let is_to_record = probe.is_to_record();
             match self.define_anew(probe.clone(), &mut grounds) {
-                Ok(job) => {
-                    work.push(Work::new(Some(Before { probe: before, drifted: false, is_to_record }), job));
-                }
+                Ok(job) => work.push(Work { is_to_record, ..Work::new(Some(before), job) }),
                 Err(error) => self.cannot_arm(probe, &error),
             }
         }

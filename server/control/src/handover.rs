@@ -16,11 +16,12 @@ use super::controller::Controller;
 use super::observed::{ObservedEvent, Switch};
 use super::own;
 use super::step::{self, Seen, Step};
+use crate::error::{Error, Reason};
 use kprobed_event::PauseReason;
 use kprobed_host::kernel::trace_clock_ns;
-use kprobed_host::tracefs::{ClaimError, Instance, InstanceOptions, TracefsError, grace_period};
+use kprobed_host::tracefs::{Instance, InstanceOptions, TracefsError, grace_period};
 use kprobed_lang::model::{ProbeName, ProbeUid};
-use kprobed_trace::pipeline::{HandoverWindow, ReadersError};
+use kprobed_trace::pipeline::HandoverWindow;
 
 /// How often the daemon tries to remove an instance: another program may have one of its files open
 /// for a short time.
@@ -51,48 +52,8 @@ impl Recorded {
     }
 }
 
-/// How to wait until every handler that runs has ended.
-#[derive(Debug)]
-pub(super) enum Settling<'a> {
-    /// By a probe that does not record.
-    Unused(&'a ProbeName),
-    /// By an event that does.
-    Recording(&'a Recorded),
-}
-
-impl Settling<'_> {
-    /// The reason of a pause: an event that records is used only if nothing is deleted.
-    const fn reason(&self) -> PauseReason {
-        match self {
-            Self::Unused(_) => PauseReason::Deletion,
-            Self::Recording(_) => PauseReason::Resize,
-        }
-    }
-
-    fn wait(&self, instance: &Instance) -> Result<(), TracefsError> {
-        match self {
-            Self::Unused(name) => instance.clear_filter_and_settle(name),
-            Self::Recording(event) => instance.settle_by(&event.name, &event.filter),
-        }
-    }
-}
-
-/// Why the daemon did not switch to a new instance. The old one is unchanged.
-#[derive(Debug, thiserror::Error)]
-pub(super) enum HandOverError {
-    /// The kernel refused something.
-    #[error(transparent)]
-    Tracefs(#[from] TracefsError),
-    /// Another daemon has the second instance.
-    #[error(transparent)]
-    Claim(#[from] ClaimError),
-    /// The new buffers cannot be read.
-    #[error(transparent)]
-    Readers(#[from] ReadersError),
-    /// The kernel overwrote events while both instances recorded.
-    #[error("more is recorded than can be read")]
-    Overload,
-}
+/// The reason of a pause, and how to wait until every handler that runs has ended.
+pub(super) type Settling<'a> = (PauseReason, &'a dyn Fn(&Instance) -> Result<(), TracefsError>);
 
 impl Controller {
     /// What else our instance records. An event that cannot be read is not moved, and keeps no other from it.
@@ -134,13 +95,13 @@ impl Controller {
     }
 
     /// Switches to the second instance, made with those options, with everything of `recorded`.
-    /// What was enabled only in the old one is not in the new one.
+    /// What was enabled only in the old one is not in the new one. If that fails, the old one is unchanged.
     pub(super) fn hand_over(
         &mut self,
         options: &InstanceOptions,
-        settling: &Settling<'_>,
+        settling: Settling<'_>,
         recorded: &[Recorded],
-    ) -> Result<(), HandOverError> {
+    ) -> Result<(), Error> {
         let begun = Instant::now();
         self.note_last_interference();
         let overrun = self.parts.instance.overrun()?;
@@ -149,6 +110,7 @@ impl Controller {
         // Buffers that overflow all the time do so during this check.
         let overflows = prepared.is_ok() && self.parts.instance.overrun()? > overrun;
         let ways = [Way::Running, Way::Stopped, Way::Paused].into_iter().skip(usize::from(overflows));
+        let prepared = prepared.map_err(Error::from);
         let way = match prepared.and_then(|()| self.go_over_to(&next, settling, recorded, ways)) {
             Ok(way) => way,
             Err(error) => {
@@ -176,33 +138,35 @@ impl Controller {
     fn go_over_to(
         &mut self,
         next: &Instance,
-        settling: &Settling<'_>,
+        settling: Settling<'_>,
         recorded: &[Recorded],
         ways: impl Iterator<Item = Way>,
-    ) -> Result<Way, HandOverError> {
+    ) -> Result<Way, Error> {
         for way in ways {
             self.readers.hold(self.tracefs(), next)?;
-            let Err(error) = self.change_readers(next, settling, recorded, way) else { return Ok(way) };
-            self.readers.go_back();
-            if !matches!(error, HandOverError::Overload) {
-                return Err(error);
+            let is_over = self.change_readers(next, settling, recorded, way);
+            if let Ok(true) = is_over {
+                return Ok(way);
             }
+            self.readers.go_back();
+            is_over?;
             next.set_recording(false)?;
             next.clear()?;
         }
-        Err(HandOverError::Overload)
+        Err(Error::new(Reason::TRACEFS, "more is recorded than can be read"))
     }
 
+    /// Returns false if the kernel overwrote events while both instances recorded.
     fn change_readers(
         &mut self,
         next: &Instance,
-        settling: &Settling<'_>,
+        (reason, settle): Settling<'_>,
         recorded: &[Recorded],
         way: Way,
-    ) -> Result<(), HandOverError> {
+    ) -> Result<bool, Error> {
         let both = recorded.iter().filter(|event| event.enabled).map(|event| event.id).collect();
         if way == Way::Paused {
-            let pause = self.pause_recording(settling.reason(), true);
+            let pause = self.pause_recording(reason, true);
             // What is just being recorded is, before it is read. A thorough wait would only lose
             // more.
             grace_period();
@@ -211,31 +175,32 @@ impl Controller {
             let is_over = self.readers.change_over(&wanted);
             let goes_on = if is_over { next } else { &self.parts.instance };
             self.resume_recording(&pause, &goes_on.clone());
-            return if is_over { Ok(()) } else { Err(HandOverError::Overload) };
+            return Ok(is_over);
         }
         let overrun = self.parts.instance.overrun()?;
         next.set_recording(true)?;
         let start_ns = trace_clock_ns();
         // Every handler that ran when the window began has ended before the window does, and every
         // one that ran at its end has ended before the buffers are read.
-        settling.wait(next)?;
+        settle(next)?;
         let window = start_ns..=trace_clock_ns();
         if next.overrun()? > 0 {
-            return Err(HandOverError::Overload);
+            return Ok(false);
         }
         let has_ended = way == Way::Stopped;
-        let pause = has_ended.then(|| self.pause_recording(settling.reason(), true));
-        let settled = settling.wait(next);
+        let pause = has_ended.then(|| self.pause_recording(reason, true));
+        let settled = settle(next);
         let overwritten = !has_ended && self.parts.instance.overrun()? > overrun;
         let wanted = HandoverWindow { window, both, has_ended };
         if settled.is_ok() && !overwritten && self.readers.change_over(&wanted) {
             // Hits since then are in the next instance.
-            return Ok(());
+            return Ok(true);
         }
         if let Some(pause) = pause {
             self.resume_recording(&pause, &self.parts.instance.clone());
         }
-        Err(settled.err().map_or(HandOverError::Overload, Into::into))
+        settled?;
+        Ok(false)
     }
 }
 
@@ -254,7 +219,7 @@ enum Way {
 }
 
 /// Switches everything on in an instance that does not record yet.
-fn prepare(next: &Instance, procfs: &std::path::Path, recorded: &[Recorded]) -> Result<(), HandOverError> {
+fn prepare(next: &Instance, procfs: &std::path::Path, recorded: &[Recorded]) -> Result<(), TracefsError> {
     next.exclude_this_process(procfs)?;
     for event in recorded {
         for step in event.steps() {

@@ -1,7 +1,7 @@
 //! Requests for changes of probes: what is done for each, all judged by one look at the kernel; and what would be done.
 //!
 //! Owns which changes are made together, and the audit entries of those that are refused. Never judges a definition
-//! itself: [`super::create`], [`super::update`], [`super::replace`], [`super::remove`] and [`super::adopt`] do. Writes
+//! itself: [`super::create`], [`super::update`], [`super::remove`] and [`super::adopt`] do. Writes
 //! nothing: [`super::change`] does.
 
 use std::collections::{HashMap, HashSet};
@@ -40,7 +40,11 @@ pub(super) struct Work {
     /// All of a group are made, or none.
     pub(super) group: usize,
     /// The probe as it was. Absent for a new one.
-    pub(super) before: Option<Before>,
+    pub(super) before: Option<Arc<Probe>>,
+    /// It did not record what was asked, so its ledger does not know what happened to its hits.
+    pub(super) drifted: bool,
+    /// The request was to enable a probe that was there.
+    pub(super) is_to_record: bool,
     /// The probe as it is to be, and the steps that lead there.
     pub(super) job: Job,
     /// Nothing is stored of it any more.
@@ -61,21 +65,14 @@ pub(super) struct Work {
     pub(super) error: Option<Error>,
 }
 
-/// A probe before its change.
-pub(super) struct Before {
-    pub(super) probe: Arc<Probe>,
-    /// It did not record what was asked, so its ledger does not know what happened to its hits.
-    pub(super) drifted: bool,
-    /// The request was to enable it.
-    pub(super) is_to_record: bool,
-}
-
 impl Work {
-    pub(super) fn new(before: Option<Before>, job: Job) -> Self {
+    pub(super) fn new(before: Option<Arc<Probe>>, job: Job) -> Self {
         Self {
             asked: 0,
             group: 0,
             before,
+            drifted: false,
+            is_to_record: false,
             job,
             forgets: false,
             request: None,
@@ -90,10 +87,9 @@ impl Work {
 
     /// Takes a probe out of the kernel, after which it is this; or nothing is stored of it any more.
     pub(super) fn taking_out(probe: &Arc<Probe>, after: Option<Probe>, profile: Option<HitProfile>) -> Self {
-        let before = Before { probe: Arc::clone(probe), drifted: false, is_to_record: false };
         let forgets = after.is_none();
         let job = Job::change(after.unwrap_or_else(|| Probe::clone(probe)), vec![Step::Delete]);
-        Self { forgets, profile, ..Self::new(Some(before), job) }
+        Self { forgets, profile, ..Self::new(Some(Arc::clone(probe)), job) }
     }
 
     /// The same as what a caller asks for, whom this rule allows it.
@@ -123,15 +119,10 @@ impl Work {
 
     /// What is stored before and after it.
     pub(super) fn edit(&self) -> Edit {
-        let before = self.before.as_ref().map(|before| &before.probe.record);
+        let before = self.before.as_ref().map(|before| &before.record);
         let after = (!self.forgets).then_some(&self.job.probe.record);
         let edit = Edit::new(before, after);
         Edit { request: self.request.clone(), entry: self.entry.clone(), ..edit }
-    }
-
-    /// Whether it is to enable a probe that was there.
-    pub(super) fn is_to_record(&self) -> bool {
-        self.before.as_ref().is_some_and(|before| before.is_to_record)
     }
 
     /// The outcome, if it was only checked.
@@ -308,24 +299,23 @@ impl Controller {
         let of = |stage: &[usize]| stage.iter().filter_map(|index| works.get(*index)).collect::<Vec<_>>();
         self.plan_deletions(&mut plan, &of(&replaced));
         plan.change(&of(&changed).iter().map(|work| &work.job).collect::<Vec<_>>());
-        if works.iter().any(Work::is_to_record)
+        if works.iter().any(|work| work.is_to_record)
             && let Ok(switches) = self.observer.switches(&self.parts.instance)
         {
-            plan.restore(switches.harmful().cloned());
+            plan.restore(switches.harmful());
         }
         self.plan_deletions(&mut plan, &of(&deleted));
         plan.into_steps()
     }
 
     fn plan_deletions(&self, plan: &mut KernelPlan, works: &[&Work]) {
-        let there = works.iter().filter_map(|work| Some(&work.before.as_ref()?.probe));
+        let there = works.iter().filter_map(|work| work.before.as_ref());
         let there: Vec<_> = there.filter(|probe| probe.own.is_some()).collect();
-        let room = if there.iter().any(|probe| self.is_wiping(probe)) {
+        let room = there.iter().any(|probe| self.is_wiping(probe)).then(|| {
             let doomed: HashSet<_> = there.iter().map(|probe| probe.uid).collect();
             Room::beside(plan.recorded(self.recorded_besides(&doomed)), there.len())
-        } else {
-            Room::Free
-        };
-        plan.delete(&there.iter().filter_map(|probe| probe.own.as_ref()).collect::<Vec<_>>(), &room);
+        });
+        let doomed: Vec<_> = there.iter().filter_map(|probe| probe.own.as_ref()).collect();
+        plan.delete(&doomed, room.as_ref());
     }
 }

@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use super::account::{Account, Losses, Sample, Terms};
 use super::controller::{Controller, LiveProbe};
 use super::sample::KernelHits;
-use super::{Probe, ProbeState, Trouble};
+use super::{Probe, ProbeState};
 use crate::error::Error;
 use kprobed_event::PauseReason;
 use kprobed_lang::definition::ProbeKind;
@@ -39,7 +39,7 @@ pub struct ProbeLedger {
 }
 
 /// All terms, read after everything in the buffers was.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug)]
 pub struct Ledger {
     /// By name.
     pub probes: Vec<ProbeLedger>,
@@ -51,33 +51,15 @@ pub struct Ledger {
     pub buffer_bytes: u64,
     /// Whether all terms belong to one moment: nothing was recorded or lost while they were read.
     pub settled: bool,
-    /// Probes that are on and do not record what was asked.
-    pub problems: Vec<RecordingProblem>,
+    /// Probes that are on and do not record what was asked, as their states say.
+    pub problems: Vec<Arc<Probe>>,
     /// How often probes were disarmed since the daemon has started, since they cost too much.
     pub trips: u64,
 }
 
-/// A probe that is on and does not record what was asked.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct RecordingProblem {
-    /// Its incarnation.
-    pub uid: ProbeUid,
-    /// Its name.
-    pub name: ProbeName,
-    /// Why, and what to do.
-    pub trouble: Trouble,
-}
-
-impl RecordingProblem {
-    /// Absent if the probe does what was asked, or waits for something that it has to wait for.
-    fn of(probe: &Probe) -> Option<Self> {
-        match &probe.state {
-            ProbeState::Drifted(trouble) | ProbeState::Failed(trouble) | ProbeState::Tripped(trouble) => {
-                Some(Self { uid: probe.uid, name: probe.name.clone(), trouble: trouble.clone() })
-            }
-            _ => None,
-        }
-    }
+/// Whether a probe that is on does not do what was asked, and waits for nothing that it has to wait for.
+const fn is_a_problem(probe: &Probe) -> bool {
+    matches!(probe.state, ProbeState::Drifted(_) | ProbeState::Failed(_) | ProbeState::Tripped(_))
 }
 
 /// What was read of the buffers up to one moment.
@@ -219,7 +201,7 @@ impl Controller {
         let enabled = self.parts.registry.enabled();
         let observed = self.observer.observe(&enabled);
         let found: Vec<_> = enabled.iter().map(|probe| Arc::new(observed.shown(probe))).collect();
-        let problems = found.iter().filter_map(|probe| RecordingProblem::of(probe)).collect();
+        let problems = found.iter().filter(|probe| is_a_problem(probe)).cloned().collect();
         let written = self.written_by_others();
         let suspects = self.suspect(&found, &observed.switches, &written);
         let (probes, read, settled) = self.accounts()?;

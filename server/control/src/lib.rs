@@ -9,12 +9,10 @@
 //! service or the configuration: commands come in by [`ControlHandle`], and probes and their changes are read from
 //! [`Registry`].
 
-mod accept;
 mod account;
 mod adopt;
 mod adoptable;
 mod aggregation;
-mod allowance;
 mod audited;
 pub mod auth;
 mod budget;
@@ -30,7 +28,6 @@ mod grow;
 mod guard;
 mod guard_watch;
 mod handover;
-mod harm;
 mod interference;
 mod job;
 mod judge;
@@ -51,7 +48,6 @@ mod reconcile;
 mod registry;
 mod remove;
 mod repair;
-mod replace;
 mod retries;
 mod sample;
 #[doc(hidden)]
@@ -78,25 +74,26 @@ pub use budget::{BudgetSettings, CostTable, Costs};
 pub use command::{
     Applied, Change, Changed, ControlHandle, CreateRequest, RemoveRequest, Removed, Unit, UpdateRequest,
 };
-pub use controller::{CommandQueue, Controller, ControllerParts, ControllerStartError, OnExit};
+pub use controller::{CommandQueue, Controller, ControllerParts, OnExit};
 pub use footprint::Footprint;
 pub use foreign::Foreign;
 pub use foreign::place;
 pub use guard::Guarded;
 pub use lease::{Hold, Holds};
-pub use ledger::{Ledger, ProbeLedger, RecordingProblem};
+pub use ledger::{Ledger, ProbeLedger};
 pub use livepatched::livepatch_warning;
 pub use names::Names;
 pub use observed::altered;
 pub use observed::{KPROBES_ON, Observed};
 pub use observer::{Observer, ftrace_enabled};
-pub use own_hits::{CountedHits, OwnUnknown};
-pub use plan::{InstanceStep, PlannedStep};
+pub use own_hits::CountedHits;
+pub use plan::PlannedStep;
 pub use probe::{Probe, ProbeState, Trouble};
 pub use registry::Registry;
-pub use repair::{LookOutcome, Reconciled, Reconciliation};
+pub use repair::{Reconciled, Reconciliation};
 pub use sight::Sight;
+pub use source::host_event_fields;
 pub use state_log::{ProbeChange, StateLog, WatchPosition};
 pub use states::ProbeStates;
 pub use step::Step;
-pub use watch::{ProbeWatch, Watched, WatchedEvent};
+pub use watch::{ProbeWatch, Watched};

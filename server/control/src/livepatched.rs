@@ -11,7 +11,6 @@
 //! call site is not run any more (Documentation/livepatch/livepatch.rst, "Limitations"): a
 //! breakpoint in it is never reached. The guest test `livepatch` counts this on 6.1 and 6.12.
 
-use super::probe::Probe;
 use kprobed_host::kernel::{Livepatches, Progress, Redirect};
 use kprobed_lang::definition::{Code, Diagnostic, ProbeKind, Span};
 use kprobed_verdict::checker::CheckOutcome;
@@ -50,11 +49,6 @@ impl<'a> PatchedPlace<'a> {
         let is_at_entry = arming.map_or(offset == "0x0", |arming| arming == Arming::Ftrace);
         let fires = !is_cold && (kind == ProbeKind::Return || is_at_entry);
         Some(Self { module, function, offset, fires, kind })
-    }
-
-    /// That of a probe.
-    pub(super) fn of(probe: &'a Probe) -> Option<Self> {
-        Self::new(&probe.location, probe.kind, probe.arming)
     }
 
     /// What the writer of a definition should know of the livepatches of this host. `text` is the

@@ -94,7 +94,7 @@ impl Observed {
     /// The probe with its state, and with what its writer should know of the livepatch that has
     /// redirected its function: for as long as it does.
     pub fn shown(&self, probe: &Probe) -> Probe {
-        let warning = PatchedPlace::of(probe)
+        let warning = PatchedPlace::new(&probe.location, probe.kind, probe.arming)
             .and_then(|place| place.warning(&self.livepatches, probe.spec.definition.as_str()));
         let mut shown = Probe { state: self.state(probe), ..probe.clone() };
         shown.warnings.extend(warning);

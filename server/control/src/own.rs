@@ -4,19 +4,21 @@
 //! Owns that check. The kernel has no write that asks for the identity of an event, except for
 //! deletion. Between the check and the write another program can take the name; so everything that
 //! is written here concerns only the daemon's instance, and after switching on the event is checked
-//! again, and switched off if it is not the daemon's. Never defines or deletes an event.
+//! again, and switched off if it is not the daemon's. Refuses filters with which the kernel would harm the host, as
+//! [`kprobed_trace::filter::harm`] decides. Never defines or deletes an event.
 
 use std::sync::Arc;
 
 use super::aggregation::of_others;
 use super::observed::{ObservedEvent, lost};
 use super::probe::Probe;
+use super::source::read_format;
 use crate::error::Error;
 use kprobed_host::tracefs::format::Format;
 use kprobed_host::tracefs::{Instance, KprobeList, OwnEvent, Presence, Tracefs, TracefsError};
 use kprobed_lang::model::ProbeName;
 use kprobed_trace::decode::Schema;
-use kprobed_trace::filter::{Filter, FilterError, Proofs};
+use kprobed_trace::filter::{Filter, FilterError, Proofs, harm};
 
 /// What the kernel has under the name of a probe, by a list that was just read.
 pub(super) fn presence(
@@ -119,6 +121,15 @@ pub(super) fn set_filter(
         instance.set_filter(&own.name, &filter)?;
     }
     Ok(presence)
+}
+
+/// Refuses a filter with which the kernel would harm the host.
+pub(super) fn refuse_harm(tracefs: &Tracefs, event: &ProbeName, filter: &str) -> Result<(), Error> {
+    if filter.is_empty() {
+        return Ok(());
+    }
+    let harm = harm(filter, &read_format(tracefs, event)?);
+    harm.map_or(Ok(()), |found| Err(Error::refused_filter("filter", filter, &found)))
 }
 
 /// The filter of a probe as the kernel gets it: over what it records, which is not always what is shown. It lets

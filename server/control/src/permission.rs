@@ -1,19 +1,21 @@
 //! Permission for a change: what a request is about, once that is known, against the roles.
 //!
-//! Owns where the control thread asks: on a probe as it is, and on the probe that it would become.
+//! Owns where the control thread asks: on a probe as it is, and on the probe that it would become; and how many probes
+//! a caller may have, and for how long. What exists in memory only is counted by [`crate::auth::Holdings`].
 //! Never decides itself: [`kprobed_rights`] does.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use super::controller::Controller;
 use super::footprint::Footprint;
 use super::source::host_event_fields;
 use super::{Probe, Sight, Trouble};
-use crate::auth::{Caller, Rights};
-use crate::error::Error;
+use crate::auth::{Asked, Caller, Rights};
+use crate::error::{Error, Reason};
 use kprobed_lang::definition::{ProbeDefinition, ProbeKind};
-use kprobed_lang::model::{Labels, ProbeName};
-use kprobed_rights::{Known, Method, Object, Question, Read, Reads, RuleName};
+use kprobed_lang::model::{Labels, LeaseTerm, ProbeName};
+use kprobed_rights::{Bound, Known, Limit, Method, Object, Question, Read, Reads, RuleName};
 use kprobed_verdict::checker::{DefinitionText, group_of};
 
 impl Controller {
@@ -95,10 +97,67 @@ impl Controller {
     }
 }
 
+impl Controller {
+    /// Refuses one more probe of a caller that has as many as it may have. `made_by` has those of each
+    /// account with those that the same batch makes, as far as they were counted.
+    pub(super) fn require_room(
+        &self,
+        caller: &Caller,
+        probe: &ProbeName,
+        made_by: &mut HashMap<String, u64>,
+    ) -> Result<(), Error> {
+        let Some(bound) = self.bound(caller, Limit::Probes) else { return Ok(()) };
+        let account = caller.principal.account();
+        let counted = || self.parts.registry.made_by(&account);
+        let held = made_by.entry(account.clone()).or_insert_with(counted);
+        if *held >= bound.most {
+            return Err(self.reached(caller, probe, &bound, Asked { held: *held, more: 1 }));
+        }
+        *held += 1;
+        Ok(())
+    }
+
+    /// Refuses a probe that would last longer than its caller may have one. One that is held lasts as
+    /// long as a connection.
+    pub(super) fn require_lease(
+        &self,
+        caller: &Caller,
+        probe: &ProbeName,
+        lease: Option<&LeaseTerm>,
+    ) -> Result<(), Error> {
+        let Some(bound) = self.bound(caller, Limit::LeaseMaxS) else { return Ok(()) };
+        let more = match lease {
+            Some(LeaseTerm::Held(_)) => return Ok(()),
+            Some(LeaseTerm::For(duration)) => {
+                // A part of a second is one more.
+                duration.as_secs().saturating_add(u64::from(duration.subsec_nanos() > 0))
+            }
+            None => u64::MAX,
+        };
+        if more <= bound.most {
+            return Ok(());
+        }
+        Err(self.reached(caller, probe, &bound, Asked { held: 0, more }))
+    }
+
+    fn bound(&self, caller: &Caller, limit: Limit) -> Option<Bound> {
+        self.parts.rights.bound(&caller.principal, limit)
+    }
+
+    fn reached(&self, caller: &Caller, probe: &ProbeName, bound: &Bound, asked: Asked) -> Error {
+        self.parts.rights.reached(caller, Some(probe), bound, asked)
+    }
+}
+
 /// Refuses a place that is an address to a caller that may not see addresses: whatever is said of the code there, a
 /// verdict too, tells where the kernel is.
 pub fn on_place(shows_addresses: bool, written: &ProbeDefinition) -> Result<(), Error> {
-    if written.is_at_address() && !shows_addresses { Err(Error::address_not_allowed()) } else { Ok(()) }
+    if shows_addresses || !written.is_at_address() {
+        return Ok(());
+    }
+    let message = "a probe point that is a number needs a role that may see addresses";
+    let fix = "name the function, or ask for a rule with `addresses` in `reads`";
+    Err(Error::new(Reason::NOT_ALLOWED, message).fix(fix))
 }
 
 /// Refuses what a caller may not do with a probe that it names, which rules see as this object. The refusal says what

@@ -6,7 +6,6 @@
 //! values that [`super::change`] carries out.
 
 use std::collections::{BTreeMap, HashSet};
-use std::fmt;
 
 use super::handover::Recorded;
 use super::job::Job;
@@ -15,95 +14,13 @@ use super::step::Step;
 use kprobed_host::tracefs::{Alteration, OwnEvent};
 use kprobed_lang::model::ProbeName;
 
-/// A step, and what it is done to.
+/// A step.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum PlannedStep {
-    /// A step for an event.
-    Event {
-        /// The event.
-        name: ProbeName,
-        /// The daemon's instance at that time.
-        instance: String,
-        /// What is done.
-        step: Step,
-    },
-    /// A step for an instance of the daemon.
-    Instance {
-        /// Its name.
-        name: String,
-        /// What is done.
-        step: InstanceStep,
-    },
-}
-
-/// What is done to an instance.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum InstanceStep {
-    /// It is made. It does not record yet.
-    Make {
-        /// Size of its buffers, in KiB for each CPU.
-        buffer_kib: u64,
-    },
-    /// Recording is switched on.
-    Record,
-    /// Recording is switched off.
-    Pause,
-    /// A file that another program has changed gets what the daemon wants there.
-    Restore(Alteration),
-    /// What its buffers hold is read, and it is removed.
-    Remove,
-}
-
-impl PlannedStep {
-    pub(super) fn for_event(instance: &str, name: &ProbeName, step: Step) -> Self {
-        Self::Event { name: name.clone(), instance: instance.to_owned(), step }
-    }
-
+pub struct PlannedStep {
     /// The event that it is about. Absent for a step that is about everything that is recorded.
-    pub const fn event(&self) -> Option<&ProbeName> {
-        match self {
-            Self::Event { name, .. } => Some(name),
-            Self::Instance { .. } => None,
-        }
-    }
-}
-
-impl fmt::Display for PlannedStep {
+    pub event: Option<ProbeName>,
     /// The command for a shell in the tracing directory.
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Event { name, instance, step } => {
-                let event = format_args!("instances/{instance}/events/{name}");
-                match step {
-                    Step::Disable => write!(f, "echo 0 > {event}/enable"),
-                    Step::Enable => write!(f, "echo 1 > {event}/enable"),
-                    Step::Define { line } => write!(f, "echo '{}' >> kprobe_events", quoted(line)),
-                    Step::Filter { after, .. } if after.is_empty() => write!(f, "echo 0 > {event}/filter"),
-                    Step::Filter { after, .. } => write!(f, "echo '{}' > {event}/filter", quoted(after)),
-                    Step::Delete => write!(f, "echo '-:{name}' >> kprobe_events"),
-                }
-            }
-            Self::Instance { name, step } => {
-                let instance = format_args!("instances/{name}");
-                match step {
-                    InstanceStep::Make { buffer_kib } => {
-                        write!(f, "mkdir {instance}; echo {buffer_kib} > {instance}/buffer_size_kb")
-                    }
-                    InstanceStep::Record => write!(f, "echo 1 > {instance}/tracing_on"),
-                    InstanceStep::Pause => write!(f, "echo 0 > {instance}/tracing_on"),
-                    InstanceStep::Restore(Alteration { file, wanted, .. }) => {
-                        let file = file.name();
-                        match wanted.as_str() {
-                            "" => write!(f, "echo > {instance}/{file}"),
-                            list if list.contains(' ') => write!(f, "echo '{list}' > {instance}/{file}"),
-                            word => write!(f, "echo {word} > {instance}/{file}"),
-                        }
-                    }
-                    InstanceStep::Remove => write!(f, "rmdir {instance}"),
-                }
-            }
-        }
-    }
+    pub command: String,
 }
 
 /// Quoted for a shell, in single quotes.
@@ -138,12 +55,27 @@ impl KernelPlan {
         self.steps
     }
 
-    fn event(&mut self, name: &ProbeName, step: Step) {
-        self.steps.push(PlannedStep::for_event(&self.instance, name, step));
+    fn event(&mut self, name: &ProbeName, step: &Step) {
+        let event = format!("instances/{}/events/{name}", self.instance);
+        let command = match step {
+            Step::Disable => format!("echo 0 > {event}/enable"),
+            Step::Enable => format!("echo 1 > {event}/enable"),
+            Step::Define { line } => format!("echo '{}' >> kprobe_events", quoted(line)),
+            Step::Filter { after, .. } if after.is_empty() => format!("echo 0 > {event}/filter"),
+            Step::Filter { after, .. } => format!("echo '{}' > {event}/filter", quoted(after)),
+            Step::Delete => format!("echo '-:{name}' >> kprobe_events"),
+        };
+        self.steps.push(PlannedStep { event: Some(name.clone()), command });
     }
 
-    fn instance(&mut self, step: InstanceStep) {
-        self.steps.push(PlannedStep::Instance { name: self.instance.clone(), step });
+    /// A step for the daemon's instance, or an instance as a whole.
+    fn instance(&mut self, command: String) {
+        self.steps.push(PlannedStep { event: None, command });
+    }
+
+    /// Switches recording on or off.
+    fn record(&mut self, on: bool) {
+        self.instance(format!("echo {} > instances/{}/tracing_on", u8::from(on), self.instance));
     }
 
     /// Adds the creation and change of events, in the order in which [`super::execute`] does that.
@@ -152,7 +84,7 @@ impl KernelPlan {
         let mut steps: Vec<_> = steps.collect();
         steps.sort_by_key(|(_, step)| step.order());
         for (name, step) in steps {
-            self.event(name, step.clone());
+            self.event(name, step);
         }
         for job in jobs.iter().filter(|job| job.probe.state.is_in_kernel()) {
             let (name, filter) = (job.probe.name.clone(), job.probe.spec.filter.clone());
@@ -163,8 +95,15 @@ impl KernelPlan {
     }
 
     /// Adds that files of the instance are restored.
-    pub(super) fn restore(&mut self, altered: impl Iterator<Item = Alteration>) {
-        altered.for_each(|alteration| self.instance(InstanceStep::Restore(alteration)));
+    pub(super) fn restore<'a>(&mut self, altered: impl Iterator<Item = &'a Alteration>) {
+        for Alteration { file, wanted, .. } in altered {
+            let word = match wanted.as_str() {
+                "" => String::new(),
+                list if list.contains(' ') => format!("'{list}' "),
+                word => format!("{word} "),
+            };
+            self.instance(format!("echo {word}> instances/{}/{}", self.instance, file.name()));
+        }
     }
 
     /// What is recorded after the steps so far, given what is recorded now.
@@ -181,39 +120,39 @@ impl KernelPlan {
 
     /// Adds the deletion of events, with what `room` does so that it empties no buffer in use. Those of the host are no
     /// longer recorded, and stay.
-    pub(super) fn delete(&mut self, doomed: &[&OwnEvent], room: &Room) {
+    pub(super) fn delete(&mut self, doomed: &[&OwnEvent], room: Option<&Room>) {
         for OwnEvent { name, .. } in doomed {
-            self.event(name, Step::Disable);
+            self.event(name, &Step::Disable);
         }
         for OwnEvent { name, .. } in doomed.iter().filter(|event| event.is_of_host()) {
-            self.event(name, Step::Filter { before: String::new(), after: String::new() });
+            self.event(name, &Step::Filter { before: String::new(), after: String::new() });
         }
         match room {
-            Room::Free => {}
-            Room::Pause => self.instance(InstanceStep::Pause),
-            Room::HandOver { recorded } => {
+            None => {}
+            Some(Room::Pause) => self.record(false),
+            Some(Room::HandOver { recorded }) => {
                 std::mem::swap(&mut self.instance, &mut self.other);
-                self.instance(InstanceStep::Make { buffer_kib: self.buffer_kib });
+                let (next, kib) = (format!("instances/{}", self.instance), self.buffer_kib);
+                self.instance(format!("mkdir {next}; echo {kib} > {next}/buffer_size_kb"));
                 for event in recorded {
                     for step in event.steps() {
-                        self.event(&event.name, step);
+                        self.event(&event.name, &step);
                     }
                 }
-                self.instance(InstanceStep::Record);
-                let last = PlannedStep::Instance { name: self.other.clone(), step: InstanceStep::Remove };
-                self.steps.push(last);
+                self.record(true);
+                self.instance(format!("rmdir instances/{}", self.other));
             }
         }
         for event in doomed {
             let name = &event.name;
             if !event.is_of_host() {
-                self.event(name, Step::Delete);
+                self.event(name, &Step::Delete);
             }
             self.changed.remove(name);
             self.deleted.insert(name.clone());
         }
-        if matches!(room, Room::Pause) {
-            self.instance(InstanceStep::Record);
+        if matches!(room, Some(Room::Pause)) {
+            self.record(true);
         }
     }
 }
@@ -226,7 +165,7 @@ mod tests {
     use kprobed_host::tracefs::InstanceFile;
 
     fn print(steps: &[PlannedStep]) -> Vec<String> {
-        steps.iter().map(ToString::to_string).collect()
+        steps.iter().map(|step| step.command.clone()).collect()
     }
 
     fn name(text: &str) -> ProbeName {
@@ -277,7 +216,7 @@ mod tests {
             wanted: wanted.to_owned(),
         });
         let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
-        plan.restore(altered.into_iter());
+        plan.restore(altered.iter());
         assert_eq!(
             print(&plan.into_steps()),
             [
@@ -301,8 +240,8 @@ mod tests {
         plan.change(&[&job("new", Vec::new())]);
         let recorded =
             plan.recorded(vec![recorded("kprobes/stays", "x > 1", true), recorded("kprobes/off", "", false)]);
-        plan.delete(&[&made("kprobes/goes")], &Room::HandOver { recorded });
-        plan.event(&name("kprobes/stays"), Step::Disable);
+        plan.delete(&[&made("kprobes/goes")], Some(&Room::HandOver { recorded }));
+        plan.event(&name("kprobes/stays"), &Step::Disable);
         let next = "instances/kprobed-next";
         assert_eq!(
             print(&plan.into_steps()),
@@ -324,7 +263,7 @@ mod tests {
     #[test]
     fn what_cannot_move_is_paused() {
         let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
-        plan.delete(&[&made("kprobes/a"), &made("kprobes/b")], &Room::Pause);
+        plan.delete(&[&made("kprobes/a"), &made("kprobes/b")], Some(&Room::Pause));
         assert_eq!(
             print(&plan.into_steps()),
             [
@@ -342,7 +281,7 @@ mod tests {
     fn an_event_of_the_host_stays_in_the_kernel() {
         let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
         let of_host = OwnEvent { fields: "ID: 7".to_owned(), ..made("sched/sched_switch") };
-        plan.delete(&[&of_host], &Room::Free);
+        plan.delete(&[&of_host], None);
         assert_eq!(
             print(&plan.into_steps()),
             [

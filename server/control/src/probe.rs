@@ -7,6 +7,8 @@ use std::ops::Deref;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use kprobed_proto::v1;
+
 use super::budget::stored_trouble;
 use super::footprint::Footprint;
 use super::guard::Guarded;
@@ -42,17 +44,17 @@ pub enum ProbeState {
 }
 
 impl ProbeState {
-    /// Its name, as in the API.
-    pub const fn name(&self) -> &'static str {
+    /// The state alone, as in the API.
+    pub const fn kind(&self) -> v1::ProbeState {
         match self {
-            Self::Pending => "PENDING",
-            Self::Armed => "ARMED",
-            Self::Disabled => "DISABLED",
-            Self::Failed(_) => "FAILED",
-            Self::Drifted(_) => "DRIFTED",
-            Self::HeldBack(_) => "HELD_BACK",
-            Self::Expired(_) => "EXPIRED",
-            Self::Tripped(_) => "TRIPPED",
+            Self::Pending => v1::ProbeState::Pending,
+            Self::Armed => v1::ProbeState::Armed,
+            Self::Disabled => v1::ProbeState::Disabled,
+            Self::Failed(_) => v1::ProbeState::Failed,
+            Self::Drifted(_) => v1::ProbeState::Drifted,
+            Self::HeldBack(_) => v1::ProbeState::HeldBack,
+            Self::Expired(_) => v1::ProbeState::Expired,
+            Self::Tripped(_) => v1::ProbeState::Tripped,
         }
     }
 
@@ -184,6 +186,12 @@ impl Trouble {
         let reason = reasons.join("; ");
         Some(Self { code, reason, hint })
     }
+}
+
+/// A time as reasons have it: whole seconds are enough for people.
+pub(super) fn to_the_second(time: SystemTime) -> String {
+    let time = prost_types::Timestamp::from(time);
+    prost_types::Timestamp { nanos: 0, ..time }.to_string()
 }
 
 /// A probe: its record, and what the kernel has of it. Dereferences to its record (`probe.name`,

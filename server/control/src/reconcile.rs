@@ -17,8 +17,8 @@ use super::audited;
 use super::controller::{Controller, ControllerParts, LiveProbe};
 use super::create::refuse;
 use super::job::Job;
-use super::judge::{Before, Work, each};
-use super::lease::{AtStart, Leases, expired};
+use super::judge::{Work, each};
+use super::lease::{Leases, expired};
 use super::observed::{Observed, ObservedEvent};
 use super::source::{event_source, of_stored};
 use super::step::{self, Aim};
@@ -72,24 +72,24 @@ pub(super) async fn find(
     for StoredProbe { mut record, unreadable } in rows {
         // Another row may be listed like it.
         let left = left_of(tracefs, &list, &record)?.filter(|left| claimed.insert(left.id));
-        let at_start = leases.at_start(&mut record, left.is_some());
+        let is_wanted = leases.is_wanted_at_start(&mut record, left.is_some());
         // What it has recorded until now is read, whatever becomes of it.
         live.extend(left.as_ref().and_then(|_| still_recorded(parts, sources, &mut facts, &record)));
         // What its filter is about.
         let schema = live.get(&record.uid).map(|live: &LiveProbe| Arc::clone(&live.source.origin.schema));
         let probe = Probe { own: left, schema, ..as_probe(&parts.checker, record) };
-        let state = match (unreadable, at_start) {
-            (Some(why), _) => ProbeState::Failed(Trouble::of_row(&probe.name, &why)),
-            (None, AtStart::Wanted) if probe.own.is_some() => probe.settled(),
-            (None, AtStart::Wanted) => ProbeState::Pending,
+        let state = match unreadable {
+            Some(why) => ProbeState::Failed(Trouble::of_row(&probe.name, &why)),
+            None if is_wanted && probe.own.is_some() => probe.settled(),
+            None if is_wanted => ProbeState::Pending,
             // Its event is removed with those of all others whose time is over.
-            (None, AtStart::Over | AtStart::Unheld) => {
+            None => {
                 let over = expired(&probe, &leases.now()).map(|(_, trouble)| ProbeState::Expired(trouble));
                 over.unwrap_or(ProbeState::Pending)
             }
         };
         // A damaged row has nothing that could be brought back, and may have something to be taken out.
-        if at_start == AtStart::Wanted && (probe.own.is_some() || state == ProbeState::Pending) {
+        if is_wanted && (probe.own.is_some() || state == ProbeState::Pending) {
             wanted.push(probe.uid);
         }
         parts.registry.put(Probe { state, ..probe });
@@ -180,10 +180,9 @@ impl Controller {
                     continue;
                 }
             };
-            works.push(Work::new(Some(Before { probe, drifted: false, is_to_record: false }), job));
+            works.push(Work::new(Some(probe), job));
         }
-        let befores: Vec<_> = works.iter().filter_map(|work| work.before.as_ref()).collect();
-        let befores: Vec<_> = befores.into_iter().map(|before| Arc::clone(&before.probe)).collect();
+        let befores: Vec<_> = works.iter().filter_map(|work| work.before.clone()).collect();
         let mut broken = Vec::new();
         for (probe, outcome) in befores.iter().zip(self.change(each(works)).await) {
             match outcome {
@@ -206,8 +205,7 @@ fn keeping_out(probe: &Arc<Probe>, after: Probe) -> Work {
     if probe.own.is_some() {
         return Work::taking_out(probe, Some(after), None);
     }
-    let before = Before { probe: Arc::clone(probe), drifted: false, is_to_record: false };
-    Work::new(Some(before), Job::change(after, Vec::new()))
+    Work::new(Some(Arc::clone(probe)), Job::change(after, Vec::new()))
 }
 
 /// The event that an earlier run has left of a probe: by its line in the list, or by the one that was written, of which

@@ -80,11 +80,6 @@ impl Registry {
         self.those(|probe| probe.state.is_in_kernel() && probe.spec.enabled)
     }
 
-    /// Whether a probe that is to record has a filter.
-    pub(super) fn has_filtered(&self) -> bool {
-        self.recording().iter().any(|probe| !probe.spec.filter.is_empty())
-    }
-
     /// Probes whose meaning depends on a module that may be loaded as another build, or that wait for an
     /// event of the host, by name.
     pub(super) fn of_modules(&self) -> Vec<Arc<Probe>> {

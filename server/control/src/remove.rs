@@ -10,7 +10,7 @@ use nix::errno::Errno;
 
 use super::command::{Changed, RemoveRequest, Removed};
 use super::controller::Controller;
-use super::handover::{Recorded, Settling};
+use super::handover::Recorded;
 use super::judge::{Grounds, Judged, Work};
 use super::pause::Pause;
 use super::update::check_etag;
@@ -29,11 +29,10 @@ const WORTH_AN_INSTANCE: usize = 8;
 /// How a probe is switched off, given what was found under its name.
 type End = fn(&Instance, &Probe, Presence) -> Result<(), TracefsError>;
 
-/// What the daemon does so that deletions empty no buffer in use.
+/// What the daemon does so that deletions empty no buffer in use. Nothing if what is deleted was never enabled in our
+/// instance, or does not exist.
 #[derive(Debug)]
 pub(super) enum Room {
-    /// Nothing: what is deleted was never enabled in our instance, or does not exist.
-    Free,
     /// A pause: nothing else records. What was recorded is read first, and nothing is recorded
     /// meanwhile.
     Pause,
@@ -208,11 +207,11 @@ impl Controller {
     /// second instance, recording is paused.
     fn make_room(&mut self, wiping: &ProbeName, doomed: &HashSet<ProbeUid>) -> Option<Pause> {
         let anything = match Room::beside(self.recorded_besides(doomed), doomed.len()) {
-            Room::Free => return None,
             Room::Pause => false,
             Room::HandOver { recorded } => {
                 let options = self.parts.instance_options.clone();
-                match self.hand_over(&options, &Settling::Unused(wiping), &recorded) {
+                let settle = |next: &Instance| next.clear_filter_and_settle(wiping);
+                match self.hand_over(&options, (PauseReason::Deletion, &settle), &recorded) {
                     Ok(()) => return None,
                     Err(error) => tracing::warn!(
                         %error,

@@ -15,11 +15,12 @@ use std::hash::{BuildHasher as _, Hasher as _, RandomState};
 use std::sync::Arc;
 use std::time::Duration;
 
+use kprobed_proto::v1::ReconcileOutcome;
 use tokio::time::Instant;
 
 use super::command::UpdateRequest;
 use super::controller::Controller;
-use super::judge::{Before, Grounds, Work, each};
+use super::judge::{Grounds, Work, each};
 use super::observed::{Observed, ObservedEvent};
 use super::plan::PlannedStep;
 use super::retries::Retries;
@@ -45,7 +46,9 @@ pub struct Reconciled {
     /// The probe, with the state before any repair.
     pub found: Arc<Probe>,
     /// What was done.
-    pub outcome: LookOutcome,
+    pub outcome: ReconcileOutcome,
+    /// Why it could not be repaired.
+    pub message: String,
     /// The probe, with its state now.
     pub now: Arc<Probe>,
 }
@@ -59,24 +62,15 @@ pub struct Reconciliation {
     pub plan: Vec<PlannedStep>,
 }
 
-/// What was done about a probe that was looked at.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum LookOutcome {
-    /// Nothing: it was as it should be, or waits for something that it has to wait for.
-    AsWanted,
-    /// It was repaired.
-    Repaired,
-    /// It could not be repaired.
-    NotRepaired {
-        /// Why.
-        reason: String,
-    },
-    /// It was repaired a short time ago.
-    NotDue,
-    /// It was repaired too often.
-    LeftAlone,
-    /// It would be repaired.
-    WouldRepair,
+/// What was done about a probe that was looked at, and why it could not be repaired.
+type Outcome = (ReconcileOutcome, String);
+
+const fn done(outcome: ReconcileOutcome) -> Outcome {
+    (outcome, String::new())
+}
+
+fn not_repaired(why: &(impl ToString + ?Sized)) -> Outcome {
+    (ReconcileOutcome::NotRepaired, why.to_string())
 }
 
 /// Whether a probe was repaired so often that the daemon repairs it no more.
@@ -122,10 +116,9 @@ impl Controller {
         let now = self.note_states(&probes, &self.observer.observe(&probes));
         let mut now: HashMap<_, _> = now.into_iter().map(|probe| (probe.uid, probe)).collect();
         self.triggers.looked(begun, Instant::now());
-        let reconciled = found
-            .into_iter()
-            .zip(outcomes)
-            .filter_map(|(found, outcome)| Some(Reconciled { now: now.remove(&found.uid)?, found, outcome }));
+        let reconciled = found.into_iter().zip(outcomes).filter_map(|(found, (outcome, message))| {
+            Some(Reconciled { now: now.remove(&found.uid)?, found, outcome, message })
+        });
         Reconciliation { probes: reconciled.collect(), plan: Vec::new() }
     }
 
@@ -137,7 +130,10 @@ impl Controller {
         let found = self.note_states(&probes, &observed);
         let (outcomes, works) = self.judge_repairs(&probes, &found, observed, force);
         let probes = found.into_iter().zip(outcomes);
-        let probes = probes.map(|(found, outcome)| Reconciled { now: Arc::clone(&found), found, outcome });
+        let probes = probes.map(|(found, (outcome, message))| {
+            let now = Arc::clone(&found);
+            Reconciled { found, outcome, message, now }
+        });
         let works = works.into_iter().map(|(_, work)| work).collect();
         Reconciliation { probes: probes.collect(), plan: self.plan(&each(works)) }
     }
@@ -150,7 +146,7 @@ impl Controller {
         found: &[Arc<Probe>],
         observed: Observed,
         force: bool,
-    ) -> (Vec<LookOutcome>, Vec<(usize, Work)>) {
+    ) -> (Vec<Outcome>, Vec<(usize, Work)>) {
         let now_ns = trace_clock_ns();
         let checker = Arc::clone(&self.parts.checker);
         let mut grounds = Grounds::new(checker.recent_facts(), observed);
@@ -158,24 +154,22 @@ impl Controller {
         let mut outcomes = Vec::with_capacity(found.len());
         for (index, (probe, found)) in probes.iter().zip(found).enumerate() {
             outcomes.push(if !is_wrong(found) {
-                LookOutcome::AsWanted
+                done(ReconcileOutcome::AsWanted)
             } else if !force && is_left_alone(&self.retries, probe.uid) {
-                LookOutcome::LeftAlone
+                done(ReconcileOutcome::LeftAlone)
             } else if !force && !self.retries.is_due(probe.uid, now_ns) {
-                LookOutcome::NotDue
+                done(ReconcileOutcome::NotDue)
             } else {
                 match self.judge_repair(probe, &mut grounds) {
                     Ok(Some(work)) => {
                         works.push((index, work));
-                        LookOutcome::WouldRepair
+                        done(ReconcileOutcome::WouldRepair)
                     }
                     // Its state says why. Nothing was tried: the daemon repairs it as soon as that is possible.
-                    Ok(None) => LookOutcome::NotRepaired {
-                        reason: "only others can do something about it".to_owned(),
-                    },
+                    Ok(None) => not_repaired("only others can do something about it"),
                     Err(error) => {
                         tracing::debug!(probe = %probe.name, %error, "cannot repair a probe now");
-                        LookOutcome::NotRepaired { reason: error.to_string() }
+                        not_repaired(&error)
                     }
                 }
             });
@@ -186,7 +180,7 @@ impl Controller {
     /// Looks at all probes, and repairs those that can be repaired and are due. Reads each list of
     /// the kernel once, and three short files of each probe. Returns what was found, and what was
     /// done about it.
-    async fn look(&mut self) -> (Vec<Arc<Probe>>, Vec<LookOutcome>) {
+    async fn look(&mut self) -> (Vec<Arc<Probe>>, Vec<Outcome>) {
         let (begun, now_ns) = (Instant::now(), trace_clock_ns());
         let probes = self.parts.registry.all();
         // This look must also find changes for which the kernel gave no notice.
@@ -204,7 +198,7 @@ impl Controller {
     }
 
     /// Repairs probes, and notes the outcome of each at its index.
-    async fn repair_all(&mut self, works: Vec<(usize, Work)>, outcomes: &mut [LookOutcome]) {
+    async fn repair_all(&mut self, works: Vec<(usize, Work)>, outcomes: &mut [Outcome]) {
         let pause = self.parts.repair_interval.unwrap_or(PAUSE).min(PAUSE);
         let now_ns = trace_clock_ns();
         let (indexes, mut works): (Vec<_>, Vec<_>) = works.into_iter().unzip();
@@ -223,11 +217,11 @@ impl Controller {
             let outcome = match outcome {
                 Ok(_) => {
                     tracing::warn!(probe = %name, "repaired a probe that others had changed");
-                    LookOutcome::Repaired
+                    done(ReconcileOutcome::Repaired)
                 }
                 Err(error) => {
                     tracing::warn!(probe = %name, %error, "cannot repair a probe");
-                    LookOutcome::NotRepaired { reason: error.to_string() }
+                    not_repaired(&error)
                 }
             };
             if let Some(place) = outcomes.get_mut(index) {
@@ -325,9 +319,9 @@ impl Controller {
         if job.next().is_none() && records {
             return Ok(None);
         }
-        let drifted = probe.is_to_record() && job.basis.is_none();
-        let before = Before { probe: Arc::clone(probe), drifted, is_to_record: probe.is_to_record() };
-        Ok(Some(Work::new(Some(before), job)))
+        let is_to_record = probe.is_to_record();
+        let drifted = is_to_record && job.basis.is_none();
+        Ok(Some(Work { drifted, is_to_record, ..Work::new(Some(Arc::clone(probe)), job) }))
     }
 }
 

@@ -148,11 +148,6 @@ impl Controller {
         self.roll_up().await;
     }
 
-    /// Stores the last hit counts of probes that are removed.
-    pub(super) async fn store_samples(&mut self, samples: &[HitProfile]) {
-        self.store_tick(samples, TickOf::Leaving, false).await;
-    }
-
     /// The hits that the kernel has counted of an event until now do not belong to the probe that
     /// it has become.
     pub(super) async fn leave_out(&mut self, uid: ProbeUid, until_now: Hits) {
@@ -162,7 +157,8 @@ impl Controller {
         }
     }
 
-    async fn store_tick(&mut self, profiles: &[HitProfile], of: TickOf, at_once: bool) {
+    /// Stores what has changed of these hit counts.
+    pub(super) async fn store_tick(&mut self, profiles: &[HitProfile], of: TickOf, at_once: bool) {
         let (time, instant) = (SystemTime::now(), Instant::now());
         let created = |uid| self.parts.registry.by_uid(uid).map(|probe| probe.create_time);
         let counted = |profile: &HitProfile| Counted {

@@ -54,7 +54,7 @@ impl Sight {
 
     /// Whether a step of a plan is shown: not one about a probe that is not.
     pub(crate) fn shows_step(&self, registry: &Registry, step: &PlannedStep) -> bool {
-        let probe = step.event().and_then(|name| registry.get(name));
+        let probe = step.event.as_ref().and_then(|name| registry.get(name));
         probe.is_none_or(|probe| self.shows(&probe))
     }
 

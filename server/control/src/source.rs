@@ -68,7 +68,7 @@ pub(super) fn event_source(
 }
 
 /// The fields of an event of the host.
-pub(crate) fn host_event_fields(
+pub fn host_event_fields(
     tracefs: &Tracefs,
     checker: &Checker,
     name: &ProbeName,

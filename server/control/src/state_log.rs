@@ -202,7 +202,7 @@ fn record(probe: &Probe, time: SystemTime) -> StateRecord {
     StateRecord {
         uid: probe.uid,
         time,
-        state: probe.state.name().to_owned(),
+        state: probe.state.kind().as_str_name().trim_start_matches("PROBE_STATE_").to_owned(),
         reason: text(|trouble| trouble.code),
         message: text(|trouble| &trouble.reason),
         hint: text(|trouble| &trouble.hint),

@@ -5,12 +5,8 @@
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
-use super::source::host_event_fields;
 use super::{ControlHandle, Observed, Observer, Probe, ProbeState, Registry};
 use crate::error::Error;
-use kprobed_lang::model::ProbeName;
-use kprobed_trace::decode::Schema;
-use kprobed_verdict::checker::Checker;
 
 /// Looks up the states of probes.
 #[derive(Clone, Debug)]
@@ -48,11 +44,6 @@ impl ProbeStates {
             }
         };
         Ok(shown.into_iter().filter_map(looked_at).collect())
-    }
-
-    /// The fields of an event of the host. Absent if it cannot be read.
-    pub fn host_event_fields(&self, checker: &Checker, name: &ProbeName) -> Option<Arc<Schema>> {
-        host_event_fields(&self.observer.tracefs, checker, name).ok()
     }
 }
 

@@ -1,24 +1,26 @@
 //! Update of a probe: whether it can be changed, and by which steps.
 //!
-//! Owns that judgement, by what the kernel has now. Writes nothing: [`super::change`] does.
+//! Owns that judgement, by what the kernel has now; also of another definition, and of the acceptance of a changed
+//! meaning. Never compares meanings: that is [`super::guard`]. Writes nothing: [`super::change`] does.
 
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use super::command::{Changed, UpdateRequest};
 use super::controller::Controller;
-use super::create::refuse;
-use super::guard::look;
+use super::create::{creation, refuse, require_stacks};
+use super::guard::{Guarded, look};
 use super::job::Job;
-use super::judge::{Before, Grounds, Judged, Work};
+use super::judge::{Grounds, Judged, Work};
 use super::observed::{ObservedEvent, lost};
 use super::step::{self, Aim};
-use super::{Probe, ProbeState};
+use super::{Probe, ProbeState, Trouble};
 use crate::auth::Caller;
 use crate::error::{Error, Reason};
-use crate::store::ProbeSpec;
+use crate::store::{ProbeSpec, Record};
 use kprobed_host::tracefs::Presence;
 use kprobed_lang::definition::ProbeKind;
-use kprobed_lang::model::KernelChange;
+use kprobed_lang::model::{KernelChange, ProbeName};
 use kprobed_verdict::checker::DefinitionText;
 
 impl Controller {
@@ -90,9 +92,98 @@ impl Controller {
         (record.revision, record.update_time) = (probe.revision + 1, now.wall);
         // An event that is defined anew has a new account.
         let drifted = drifted && job.basis.is_none();
-        let before = Before { probe, drifted, is_to_record: request.enabled == Some(true) };
-        let work = Work::new(Some(before), job).asked(request.change(), (caller, rule), request.request);
+        let is_to_record = request.enabled == Some(true);
+        let work = Work { drifted, is_to_record, ..Work::new(Some(probe), job) };
+        let work = work.asked(request.change(), (caller, rule), request.request);
         Ok(Judged::Work(vec![work]))
+    }
+
+    /// What is stored and done to accept a probe as it is, and to arm it. If it cannot be armed,
+    /// nothing has changed.
+    pub(super) fn judge_acceptance(
+        &self,
+        caller: &Caller,
+        probe: Arc<Probe>,
+        request: UpdateRequest,
+        grounds: &mut Grounds<'_>,
+    ) -> Result<Judged, Error> {
+        let is_held = matches!(probe.state, ProbeState::HeldBack(_));
+        if !is_held && probe.guarded.change.is_none() {
+            let message = format!("`{}` is not held back: it records what it was made for", probe.name);
+            return Err(Error::of_probe(Reason::NOT_HELD_BACK, &probe.name, message));
+        }
+        let definition = &probe.spec.definition;
+        let outcome = self.parts.checker.check_text(definition, &mut grounds.facts)?;
+        refuse(definition.as_str(), &outcome, None)?;
+        if let Some(module) = &outcome.report.absent_module {
+            let reason = format!("its module `{module}` is not loaded, so that there is nothing to accept");
+            let hint = format!("`modprobe {module}`");
+            return Err(Error::held_back(&probe.name, &reason, &hint));
+        }
+        let guarded = Guarded::new(outcome.meaning());
+        let mut wanted = Probe { left_alone: None, ..Probe::clone(&probe) }.guarded(guarded);
+        wanted.record.revision += 1;
+        wanted.record.update_time = SystemTime::now();
+        // It was accepted on this kernel: nothing holds it back any more.
+        let job = if is_held { self.define_anew(wanted, grounds)? } else { Job::change(wanted, Vec::new()) };
+        let rule = self.require_changed(caller, &probe, &job.probe)?;
+        let is_to_record = probe.is_to_record();
+        let work = Work { is_to_record, ..Work::new(Some(probe), job) };
+        let work = work.asked(request.change(), (caller, rule), request.request);
+        Ok(Judged::Work(vec![work]))
+    }
+
+    /// The kernel cannot change the fields of an event: the daemon deletes the old one, and defines a new one under its
+    /// name. Either both happen, or the probe is what it was. `wanted` is what is wanted, but for the definition.
+    pub(super) fn judge_replacement(
+        &self,
+        caller: &Caller,
+        probe: &Arc<Probe>,
+        wanted: ProbeSpec,
+        definition: &Arc<DefinitionText>,
+        request: UpdateRequest,
+        grounds: &mut Grounds<'_>,
+    ) -> Result<Judged, Error> {
+        self.require_uncounted(caller, &probe.name)?;
+        // A definition under this name would become a part of another program's event.
+        if let Some(
+            ObservedEvent::There { shared: true, .. }
+            | ObservedEvent::Lost(Presence::Foreign | Presence::Shared),
+        ) = grounds.observed.events.get(&probe.uid)
+            && probe.kind != ProbeKind::Event
+        {
+            return Err(Error::exists_foreign(&probe.name));
+        }
+        self.require_place(caller, definition)?;
+        let outcome = self.parts.checker.check_text(definition, &mut grounds.facts)?;
+        refuse(definition.as_str(), &outcome, None)?;
+        let outcome = outcome.named(&probe.name).map_err(|found| of_another(&found, &probe.name))?;
+        if outcome.definition.is_of_host_event() != (probe.kind == ProbeKind::Event) {
+            let message = format!(
+                "`{}` cannot become an event of the host, and a probe of one cannot become another: delete it first",
+                probe.name
+            );
+            return Err(Error::bad_argument("definition", message));
+        }
+        if wanted.stack {
+            require_stacks(&outcome, grounds)?;
+        }
+        if wanted.enabled {
+            grounds.observed.switches.require_firing(outcome.definition.kind, outcome.report.arming)?;
+        }
+        let line = self.parts.checker.kernel_line(&outcome.definition, probe.name.parts()).text;
+        let spec = ProbeSpec { definition: Arc::clone(&outcome.text), ..wanted };
+        // It counts for who made the first one.
+        let (creator, creator_names) = (probe.creator.clone(), probe.creator_names.clone());
+        let record = Record::new(probe.name.clone(), spec, line, SystemTime::now());
+        let record = Record { creator, creator_names, ..record };
+        let job = creation(record, outcome);
+        self.judge_host_event_filter(&job)?;
+        let rule = self.require(caller, &job.probe)?;
+        let profile = self.profiles_by_uid().ok().and_then(|mut profiles| profiles.remove(&probe.uid));
+        let old = Work::taking_out(probe, None, profile);
+        let new = Work::new(None, job).asked("update", (caller, rule), request.request);
+        Ok(Judged::Work(vec![old, new]))
     }
 
     /// Whether a probe can be changed as requested, and what must be done in the kernel. Judged by
@@ -180,8 +271,11 @@ impl Controller {
         }
         let guarded = match look(&self.parts.checker, &self.parts.rights, &probe, &mut grounds.facts) {
             Ok(guarded) => guarded,
-            Err(held) if held.waits_for_module() => held.into_guarded(),
-            Err(held) => return Err(held.error(&probe)),
+            Err(held) if held.trouble.waits_for_module() => held.guarded,
+            Err(held) => {
+                let Trouble { reason, hint, .. } = &held.trouble;
+                return Err(Error::held_back(&probe.name, reason, hint));
+            }
         };
         let definition = Arc::clone(&probe.spec.definition);
         let outcome = self.parts.checker.check_text(&definition, &mut grounds.facts)?;
@@ -232,4 +326,12 @@ pub(super) fn check_etag(probe: &Probe, etag: Option<&str>) -> Result<(), Error>
         }
         _ => Ok(()),
     }
+}
+
+/// The refusal of a definition that is of another probe, `found`.
+pub(super) fn of_another(found: &str, name: &ProbeName) -> Error {
+    let message = format!(
+        "the definition is of `{found}`, and the probe is `{name}`: write `{name}` in it, or make another probe of it"
+    );
+    Error::bad_argument("definition", message)
 }

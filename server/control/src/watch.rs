@@ -5,35 +5,18 @@
 //! is. Never looks at the kernel.
 
 use std::collections::VecDeque;
-use std::fmt;
 use std::sync::Arc;
 
+use kprobed_proto::v1::WatchEvent;
 use tokio::sync::watch::Receiver;
 
 use super::{Probe, ProbeChange, Registry, WatchPosition};
-
-/// What a watch reports.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum WatchedEvent {
-    /// The probe existed when the watch began.
-    Present,
-    /// All present probes have been sent.
-    Synced,
-    /// The probe is new, or is selected from now on.
-    Added,
-    /// The probe, or its state, has changed.
-    Changed,
-    /// The probe is gone, or is not selected any more. It is as it was last.
-    Deleted,
-    /// Changes were missed: all probes follow.
-    Restarted,
-}
 
 /// One report of a watch. Probes are shared: one that waits costs a pointer.
 #[derive(Clone, Debug)]
 pub struct Watched {
     /// What happened.
-    pub event: WatchedEvent,
+    pub event: WatchEvent,
     /// The probe that it happened to.
     pub probe: Option<Arc<Probe>>,
     /// The position after it. Absent until all present probes have been sent.
@@ -52,12 +35,6 @@ pub struct ProbeWatch {
     position: Option<WatchPosition>,
     /// What comes next.
     ready: VecDeque<Watched>,
-}
-
-impl fmt::Debug for ProbeWatch {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("ProbeWatch").field("position", &self.position).finish_non_exhaustive()
-    }
 }
 
 impl ProbeWatch {
@@ -102,7 +79,7 @@ impl ProbeWatch {
                     self.position = Some(end);
                 }
                 None => {
-                    let event = WatchedEvent::Restarted;
+                    let event = WatchEvent::Restarted;
                     self.ready.push_back(Watched { event, probe: None, position: None });
                     self.begin();
                 }
@@ -115,10 +92,10 @@ impl ProbeWatch {
         let (probes, position) = self.registry.log().all();
         self.position = Some(position);
         for probe in probes.into_iter().filter(|probe| (self.selects)(probe)) {
-            let event = WatchedEvent::Present;
+            let event = WatchEvent::Present;
             self.ready.push_back(Watched { event, probe: Some(probe), position: None });
         }
-        let event = WatchedEvent::Synced;
+        let event = WatchEvent::Synced;
         self.ready.push_back(Watched { event, probe: None, position: Some(position) });
     }
 
@@ -127,9 +104,9 @@ impl ProbeWatch {
         let selected = |probe: &&Arc<Probe>| (self.selects)(probe);
         let (before, now) = (change.before.as_ref().filter(selected), change.now.as_ref().filter(selected));
         let (event, probe) = match (before, now) {
-            (None, Some(now)) => (WatchedEvent::Added, now),
-            (Some(_), Some(now)) => (WatchedEvent::Changed, now),
-            (Some(before), None) => (WatchedEvent::Deleted, before),
+            (None, Some(now)) => (WatchEvent::Added, now),
+            (Some(_), Some(now)) => (WatchEvent::Changed, now),
+            (Some(before), None) => (WatchEvent::Deleted, before),
             (None, None) => return,
         };
         self.ready.push_back(Watched { event, probe: Some(Arc::clone(probe)), position: Some(position) });

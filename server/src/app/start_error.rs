@@ -16,7 +16,6 @@ use crate::doctor::{LOCKDOWN, LOCKED_DOWN, UNLOCK, is_locked_down};
 use crate::front::{InheritedError, ListenError};
 use crate::health::{NETWORK_HINT, is_of_closed_network};
 use crate::sandbox::SandboxError;
-use kprobed_control::ControllerStartError;
 use kprobed_control::store::{Fault, StoreError};
 use kprobed_host::kernel::ReadError;
 use kprobed_host::tracefs::{MountError, TracefsError};
@@ -93,7 +92,7 @@ pub enum StartError {
     Procfs(#[from] ReadError),
     /// Probes or readers.
     #[error(transparent)]
-    Control(#[from] ControllerStartError),
+    Control(#[from] kprobed_control::error::Error),
     /// A socket.
     #[error(transparent)]
     Listen(#[from] ListenError),
@@ -276,15 +275,13 @@ fn of_tracefs(error: &io::Error) -> Option<String> {
     }
 }
 
-fn of_control(error: &ControllerStartError) -> Option<String> {
-    match error {
-        ControllerStartError::Readers(ReadersError::Tracefs(error)) => of_tracefs(&error.source),
-        ControllerStartError::Readers(ReadersError::Start(error)) => Some(of_thread(error)),
-        ControllerStartError::Control(error) => match error.cause::<TracefsError>() {
-            Some(error) => of_tracefs(&error.source),
-            None => error.cause::<StoreError>().and_then(of_database),
-        },
-        ControllerStartError::Readers(_) => None,
+fn of_control(error: &kprobed_control::error::Error) -> Option<String> {
+    if let Some(error) = error.cause::<TracefsError>() {
+        return of_tracefs(&error.source);
+    }
+    match error.cause::<ReadersError>() {
+        Some(ReadersError::Start(error)) => Some(of_thread(error)),
+        _ => error.cause::<StoreError>().and_then(of_database),
     }
 }
 

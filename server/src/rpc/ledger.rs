@@ -8,7 +8,7 @@ use kprobed_proto::v1;
 
 use super::{messages, start};
 use crate::export::{ExporterStatus, Phase};
-use kprobed_control::{Ledger, ProbeLedger, RecordingProblem, Terms, Trouble};
+use kprobed_control::{Ledger, Probe, ProbeLedger, Terms, Trouble};
 use kprobed_trace::history::HistoryCounts;
 use kprobed_trace::pipeline::{BufferCounts, Overflow, SubscriberCounts};
 
@@ -29,14 +29,14 @@ pub(super) fn response(
         subscribers: ledger.subscribers.iter().map(subscriber).collect(),
         settled: ledger.settled,
         spool: history.map(|counts| spool(counts, shows_host)),
-        problems: ledger.problems.iter().map(problem).collect(),
+        problems: ledger.problems.iter().filter_map(|probe| problem(probe)).collect(),
         exporters: exporters.iter().map(|status| exporter(status, shows_host)).collect(),
     }
 }
 
-fn problem(problem: &RecordingProblem) -> v1::RecordingProblem {
-    let Trouble { code, reason: message, hint } = problem.trouble.clone();
-    v1::RecordingProblem { probe: problem.name.to_string(), reason: code.to_owned(), message, hint }
+fn problem(probe: &Probe) -> Option<v1::RecordingProblem> {
+    let Trouble { code, reason: message, hint } = probe.state.trouble()?.clone();
+    Some(v1::RecordingProblem { probe: probe.name.to_string(), reason: code.to_owned(), message, hint })
 }
 
 fn probe(probe: &ProbeLedger) -> v1::ProbeLedger {
@@ -161,8 +161,11 @@ fn exporter(status: &ExporterStatus, shows_host: bool) -> v1::ExporterLedger {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
     use crate::export::{Account, Terms as ExporterTerms};
+    use kprobed_control::{ProbeState, samples};
     use kprobed_lang::model::{Hits, ProbeName, ProbeUid};
     use kprobed_trace::pipeline::{ProbeCounts, QueueCounts, Span};
     use kprobed_trace::spool::{BootId, Cursor, SpoolStats};
@@ -213,7 +216,7 @@ mod tests {
         };
         let trouble =
             Trouble { code: "SWITCHED_OFF", reason: "it is off".to_owned(), hint: "switch it on".to_owned() };
-        let problem = RecordingProblem { uid, name: name.clone(), trouble };
+        let problem = Probe { state: ProbeState::Drifted(trouble), ..samples::probe(uid.0, "kprobes/a") };
         let (start, overflow) = (UNIX_EPOCH + Duration::from_secs(1), Overflow::DropNewest);
         Ledger {
             probes: vec![ProbeLedger { uid, name, has_hits: true, terms }],
@@ -221,7 +224,7 @@ mod tests {
             subscribers: vec![SubscriberCounts { id: 3, start, overflow, counts }],
             buffer_bytes: 9,
             settled: true,
-            problems: vec![problem],
+            problems: vec![Arc::new(problem)],
             trips: 0,
         }
     }

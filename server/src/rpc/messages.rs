@@ -10,7 +10,7 @@ use prost_types::Timestamp;
 use crate::health::DeclarationProblem;
 use kprobed_control::error::Error;
 use kprobed_control::store::ProbeSpec;
-use kprobed_control::{CountedHits, PlannedStep, Probe, ProbeState, Trouble};
+use kprobed_control::{CountedHits, PlannedStep, Probe, Trouble};
 use kprobed_host::kernel::{ClockMapping, trace_clock_ns};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{HitProfile, KernelChange, Lease, StateRecord};
@@ -32,20 +32,6 @@ pub(crate) const fn kind(kind: ProbeKind) -> v1::ProbeKind {
     }
 }
 
-/// What the kernel has of a probe.
-pub(crate) const fn state(state: &ProbeState) -> v1::ProbeState {
-    match state {
-        ProbeState::Pending => v1::ProbeState::Pending,
-        ProbeState::Armed => v1::ProbeState::Armed,
-        ProbeState::Disabled => v1::ProbeState::Disabled,
-        ProbeState::Failed(_) => v1::ProbeState::Failed,
-        ProbeState::Drifted(_) => v1::ProbeState::Drifted,
-        ProbeState::HeldBack(_) => v1::ProbeState::HeldBack,
-        ProbeState::Expired(_) => v1::ProbeState::Expired,
-        ProbeState::Tripped(_) => v1::ProbeState::Tripped,
-    }
-}
-
 /// A probe, with everything that is known of it but its fields by `spec`.
 pub(crate) fn probe(probe: &Probe) -> v1::Probe {
     let (reason, message, hint) = match probe.state.trouble() {
@@ -63,7 +49,7 @@ pub(crate) fn probe(probe: &Probe) -> v1::Probe {
         filter: filter.clone(),
         stack: *stack,
         labels: labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
-        state: state(&probe.state).into(),
+        state: probe.state.kind().into(),
         state_reason: reason.to_owned(),
         state_message: message.to_owned(),
         state_hint: hint.to_owned(),
@@ -103,7 +89,7 @@ pub(crate) fn profile(profile: &HitProfile) -> v1::HitProfile {
 pub(crate) fn counted_hits(counted: &CountedHits) -> v1::HitProfile {
     v1::HitProfile {
         own: counted.own.ok(),
-        own_unknown: counted.own.err().map(|why| why.to_string()).unwrap_or_default(),
+        own_unknown: counted.own.err().unwrap_or_default().to_owned(),
         ..profile(&counted.profile)
     }
 }
@@ -151,8 +137,8 @@ pub(super) fn duration(duration: Duration) -> Option<prost_types::Duration> {
 /// The steps that would be taken.
 pub(super) fn plan(steps: &[PlannedStep]) -> Vec<v1::PlannedStep> {
     let step = |step: &PlannedStep| v1::PlannedStep {
-        event: step.event().map(ToString::to_string).unwrap_or_default(),
-        command: step.to_string(),
+        event: step.event.as_ref().map(ToString::to_string).unwrap_or_default(),
+        command: step.command.clone(),
     };
     steps.iter().map(step).collect()
 }

@@ -23,8 +23,8 @@ use crate::turns;
 use kprobed_control::ProbeStates;
 use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
-use kprobed_control::store::{Fingerprint, KEPT_STATES, RequestKey};
-use kprobed_control::{Applied, Changed, Probe, Sight, Unit, permission};
+use kprobed_control::store::{KEPT_STATES, RequestKey};
+use kprobed_control::{Applied, Changed, Probe, Sight, Unit, host_event_fields, permission};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Glob, ProbeName, ProbeUid};
 use kprobed_trace::wire::schema_message;
@@ -77,7 +77,7 @@ pub(super) fn request_key(
         _ = write!(fingerprint, "{byte:02x}");
     }
     let principal = caller.principal.account();
-    Ok(Some(RequestKey { principal, id: id.to_owned(), fingerprint: Fingerprint(fingerprint) }))
+    Ok(Some(RequestKey { principal, id: id.to_owned(), fingerprint }))
 }
 
 /// These probes with their states. Those that were deleted meanwhile are left out.
@@ -158,7 +158,7 @@ impl Services {
             && *kind == i32::from(v1::ProbeKind::Event)
             && let Ok(event) = response.name.parse::<ProbeName>()
         {
-            let fields = self.states.host_event_fields(&self.checker, &event);
+            let fields = host_event_fields(&self.states.observer.tracefs, &self.checker, &event).ok();
             response.schema = fields.map(|fields| schema_message(0, &event, ProbeUid(0), &fields, None));
         }
         let reading = self.checker.reading(&definition);

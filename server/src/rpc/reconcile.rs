@@ -16,7 +16,7 @@ use super::{labels, messages};
 use crate::turns;
 use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
-use kprobed_control::{AdoptRequest, LookOutcome, Reconciled, Reconciliation};
+use kprobed_control::{AdoptRequest, Reconciled, Reconciliation};
 use kprobed_lang::model::{Glob, ProbeName};
 
 #[tonic::async_trait]
@@ -72,7 +72,7 @@ impl ReconcileService for Services {
         // All of them are repaired, whoever asks for it.
         let mut hidden = HashSet::new();
         probes.retain(|one| sight.shows(&one.found) || !hidden.insert(one.found.name.clone()));
-        plan.retain(|step| step.event().is_none_or(|name| !hidden.contains(name)));
+        plan.retain(|step| step.event.as_ref().is_none_or(|name| !hidden.contains(name)));
         let probes = probes.iter().map(looked_at).collect();
         Ok(Response::new(v1::ReconcileProbesResponse { probes, plan: messages::plan(&plan) }))
     }
@@ -97,23 +97,15 @@ fn adoption(caller: &Caller, mut request: v1::AdoptProbeRequest) -> Result<Adopt
 }
 
 fn looked_at(reconciled: &Reconciled) -> v1::ReconciledProbe {
-    let Reconciled { found, outcome, now } = reconciled;
-    let (outcome, message) = match outcome {
-        LookOutcome::AsWanted => (v1::ReconcileOutcome::AsWanted, String::new()),
-        LookOutcome::Repaired => (v1::ReconcileOutcome::Repaired, String::new()),
-        LookOutcome::NotRepaired { reason } => (v1::ReconcileOutcome::NotRepaired, reason.clone()),
-        LookOutcome::NotDue => (v1::ReconcileOutcome::NotDue, String::new()),
-        LookOutcome::LeftAlone => (v1::ReconcileOutcome::LeftAlone, String::new()),
-        LookOutcome::WouldRepair => (v1::ReconcileOutcome::WouldRepair, String::new()),
-    };
+    let Reconciled { found, outcome, message, now } = reconciled;
     let trouble = found.state.trouble();
     v1::ReconciledProbe {
         name: found.name.to_string(),
-        found: messages::state(&found.state).into(),
+        found: found.state.kind().into(),
         found_reason: trouble.map(|trouble| trouble.code.to_owned()).unwrap_or_default(),
         found_message: trouble.map(|trouble| trouble.reason.clone()).unwrap_or_default(),
-        outcome: outcome.into(),
-        message,
-        state: messages::state(&now.state).into(),
+        outcome: (*outcome).into(),
+        message: message.clone(),
+        state: now.state.kind().into(),
     }
 }

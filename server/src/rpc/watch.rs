@@ -12,7 +12,7 @@ use super::events::Responses;
 use super::probes::non_empty;
 use super::{labels, messages};
 use kprobed_control::error::Error;
-use kprobed_control::{Probe, ProbeWatch, Registry, Sight, WatchPosition, Watched, WatchedEvent};
+use kprobed_control::{Probe, ProbeWatch, Registry, Sight, WatchPosition, Watched};
 use kprobed_lang::model::Glob;
 
 /// Answers a watch.
@@ -39,16 +39,8 @@ pub(super) fn stream(
 
 /// One thing that a watch tells.
 fn watched(watched: &Watched) -> v1::WatchProbesResponse {
-    let event = match watched.event {
-        WatchedEvent::Present => v1::WatchEvent::Present,
-        WatchedEvent::Synced => v1::WatchEvent::Synced,
-        WatchedEvent::Added => v1::WatchEvent::Added,
-        WatchedEvent::Changed => v1::WatchEvent::Changed,
-        WatchedEvent::Deleted => v1::WatchEvent::Deleted,
-        WatchedEvent::Restarted => v1::WatchEvent::Restarted,
-    };
     v1::WatchProbesResponse {
-        event: event.into(),
+        event: watched.event.into(),
         probe: watched.probe.as_ref().map(|found| v1::Probe { schema: None, ..messages::probe(found) }),
         resume_token: watched.position.map(watch_token).unwrap_or_default(),
     }

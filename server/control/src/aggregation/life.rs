@@ -21,7 +21,6 @@ use crate::audited;
 use crate::auth::Caller;
 use crate::controller::Controller;
 use crate::error::{Error, Reason};
-use crate::harm::refuse_harm;
 use crate::own;
 use crate::source::read_format;
 use crate::store::OWN_NAME;
@@ -186,7 +185,7 @@ impl Controller {
             create_time: Some(create_time.into()),
             expire_time: ttl.and_then(|ttl| create_time.checked_add(ttl)).map(Into::into),
             bound_to_stream,
-            keys: plan.keys.clone(),
+            keys: plan.keys.iter().map(|key| key.column.clone()).collect(),
             sums: plan.sums.clone(),
             creator: caller.principal.account(),
             warnings: plan.warnings.clone(),
@@ -321,7 +320,7 @@ impl Controller {
             return Err(Error::bad_argument(field, "a filter is one line"));
         }
         let Some(event) = &probe.own else { return Ok(()) };
-        refuse_harm(self.tracefs(), &probe.name, filter)?;
+        own::refuse_harm(self.tracefs(), &probe.name, filter)?;
         let recorded = own::recorded_filter(filter, probe.schema.as_ref());
         let recorded = recorded.map_err(|found| Error::refused_filter(field, filter, &found))?;
         let judged = self.executor().try_filter(event, &recorded);

@@ -13,13 +13,6 @@ use kprobed_trace::decode::Schema;
 /// later; a name is inherited by a thread from the one that starts it, before it runs.
 const NAME_PREFIX: &str = "kprobed";
 
-/// The daemon's own threads, as the filter of a probe's events finds them.
-#[derive(Debug)]
-pub(super) struct OwnThreads {
-    probe: ProbeName,
-    condition: String,
-}
-
 /// The filter that finds them, unless fields of the events hide both names that the kernel has for the name of a
 /// thread.
 fn of_schema(schema: &Schema) -> Option<String> {
@@ -33,31 +26,30 @@ pub(crate) fn of_others(filter: &str, schema: &Schema) -> Option<String> {
     Some(both(filter, &format!("!({})", of_schema(schema)?)))
 }
 
-impl OwnThreads {
-    /// How the events of a probe show the name of their thread. A field of the probe hides the kernel's field of the
-    /// same name.
-    ///
-    /// # Errors
-    /// When fields of the probe hide both names that the kernel has for it.
-    pub(super) fn of(spec: &str, probe: &ProbeName, schema: &Schema) -> Result<Self, Error> {
-        let Some(condition) = of_schema(schema) else {
-            let message = format!(
-                "the fields `COMM` and `comm` of `{probe}` hide the name of the thread, so that kprobed's own threads \
-                 cannot be left out: set `include_self`, or rename one of the fields"
-            );
-            return Err(Error::bad_argument(format!("{spec}.include_self"), message));
-        };
-        Ok(Self { probe: probe.clone(), condition })
-    }
+/// The same for an aggregation, which finds them by how the events of a probe show the name of their thread. A field of
+/// the probe hides the kernel's field of the same name.
+///
+/// # Errors
+/// When fields of the probe hide both names that the kernel has for it.
+pub(super) fn condition(spec: &str, probe: &ProbeName, schema: &Schema) -> Result<String, Error> {
+    of_schema(schema).ok_or_else(|| {
+        let message = format!(
+            "the fields `COMM` and `comm` of `{probe}` hide the name of the thread, so that kprobed's own threads \
+             cannot be left out: set `include_self`, or rename one of the fields"
+        );
+        Error::bad_argument(format!("{spec}.include_self"), message)
+    })
+}
 
-    /// That filter, for other threads only.
-    pub(super) fn left_out_of(&self, filter: &str) -> String {
-        both(filter, &format!("!({})", self.condition))
+/// A filter for other threads than those that the condition finds, if they are to be left out.
+pub(super) fn left_out_of(filter: String, condition: Option<&str>) -> String {
+    match condition {
+        Some(condition) => both(&filter, &format!("!({condition})")),
+        None => filter,
     }
+}
 
-    /// The table of the events that pass the filter and are left out.
-    pub(super) fn table(&self, filter: &str, number: u64) -> Table {
-        let mark = format!("kprobed_{number}o");
-        one_row(&self.probe, mark, both(filter, &self.condition), Role::Own)
-    }
+/// The table of the events that pass the filter and are left out.
+pub(super) fn table(probe: &ProbeName, condition: &str, filter: &str, number: u64) -> Table {
+    one_row(probe, format!("kprobed_{number}o"), both(filter, condition), Role::Own)
 }

@@ -7,7 +7,7 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::aggregation_key::Key;
 use kprobed_proto::v1::{AggregationColumn as Column, ContextKey, HistogramSpec, KeyScale, LatencySpec};
 
-use super::own_threads::OwnThreads;
+use super::own_threads;
 use super::{LATENCY_FIELD, SYNTHETIC_PREFIX};
 use crate::error::Error;
 use kprobed_host::tracefs::hist::{
@@ -34,22 +34,34 @@ pub(super) struct TriggerPlan {
     pub(super) tables: Vec<Table>,
     /// Indices of keys in the order in which the kernel prints them.
     pub(super) printed: Vec<usize>,
-    /// By key.
-    pub(super) meanings: Vec<Meaning>,
-    /// By key.
-    pub(super) shown: Vec<Shown>,
     /// By sum.
     pub(super) signed_sums: Vec<bool>,
     /// The synthetic event that must be made before the triggers.
     pub(super) synthetic: Option<String>,
-    /// The keys as clients see them.
-    pub(super) keys: Vec<Column>,
+    /// The keys of the rows.
+    pub(super) keys: Vec<RowKey>,
     /// The sums as clients see them.
     pub(super) sums: Vec<Column>,
     /// What a reader must know of the counts.
     pub(super) warnings: Vec<v1::Diagnostic>,
     /// The place of the probe, if the kernel cannot follow the stack from there.
     pub(super) place: Option<String>,
+}
+
+/// A key of the rows.
+#[derive(Clone, Debug)]
+pub(super) struct RowKey {
+    pub(super) meaning: Meaning,
+    pub(super) shown: Shown,
+    /// As clients see it.
+    pub(super) column: Column,
+}
+
+impl RowKey {
+    /// A key that is no field.
+    fn of_context(meaning: Meaning, name: &str) -> Self {
+        Self { meaning, shown: Shown::default(), column: column(name, None) }
+    }
 }
 
 /// A trigger and its event.
@@ -176,7 +188,7 @@ fn column(name: &str, field: Option<&FieldSchema>) -> Column {
 }
 
 /// Absent for a key that this version of the daemon does not know.
-fn context_key(key: ContextKey) -> Option<(HistKey, Meaning, &'static str)> {
+fn context_key(key: ContextKey) -> Option<(HistKey, RowKey)> {
     let (field, form, meaning, name) = match key {
         ContextKey::Unspecified => return None,
         ContextKey::Thread => ("common_pid", KeyForm::Execname, Meaning::Printed, "thread"),
@@ -185,7 +197,7 @@ fn context_key(key: ContextKey) -> Option<(HistKey, Meaning, &'static str)> {
         // Known to all kernels by this name; newer ones print another.
         ContextKey::Stack => ("stacktrace", KeyForm::Stack, Meaning::Printed, "stack"),
     };
-    Some((HistKey { field: field.to_owned(), form }, meaning, name))
+    Some((HistKey { field: field.to_owned(), form }, RowKey::of_context(meaning, name)))
 }
 
 /// The form of a field as a key.
@@ -311,22 +323,20 @@ impl TriggerPlan {
         if spec.sums.len() > MAX_SUMS {
             return refuse(format!("{root}.sums"), format!("the kernel takes at most {MAX_SUMS} sums"));
         }
-        let mut keys = Vec::new();
-        let (mut meanings, mut shown, mut columns) = (Vec::new(), Vec::new(), Vec::new());
+        let (mut keys, mut row_keys) = (Vec::new(), Vec::new());
         // What the kernel puts into the wrong power of two, and the filters that separate it from
         // the rest.
         let mut split: Option<(usize, [String; 2])> = None;
         for (index, key) in spec.keys.iter().enumerate() {
             let path = format!("{root}.keys[{index}]");
-            let (hist, meaning, text, column) = match &key.key {
+            let (hist, row_key) = match &key.key {
                 None => return refuse(path, "a key must be a field or a context key"),
                 Some(Key::Context(context)) => {
-                    let Some((hist, meaning, name)) =
-                        ContextKey::try_from(*context).ok().and_then(context_key)
-                    else {
+                    let known = ContextKey::try_from(*context).ok().and_then(context_key);
+                    let Some(known) = known else {
                         return refuse(path, "`context` must name a context key");
                     };
-                    (hist, meaning, Shown::default(), column(name, None))
+                    known
                 }
                 Some(Key::Field(key)) => {
                     let (path, name) = (format!("{path}.field"), &key.field);
@@ -348,25 +358,18 @@ impl TriggerPlan {
                             "only one key can be powers of two of a field with a sign or of 64 bits";
                         return refuse(format!("{path}.scale"), message);
                     }
-                    (
-                        HistKey { field: name.clone(), form },
-                        meaning,
-                        Shown::of(field),
-                        column(name, Some(field)),
-                    )
+                    let (shown, column) = (Shown::of(field), column(name, Some(field)));
+                    (HistKey { field: name.clone(), form }, RowKey { meaning, shown, column })
                 }
             };
-            let same = |other: &HistKey| other.field == hist.field && other.form == hist.form;
-            if keys.iter().any(same) {
+            if keys.contains(&hist) {
                 return refuse(path, "this key occurs twice");
             }
             if hist.form == KeyForm::Text && keys.iter().any(|other: &HistKey| other.form == KeyForm::Text) {
                 return refuse(path, "the kernel has room for one string among the keys");
             }
             keys.push(hist);
-            meanings.push(meaning);
-            shown.push(text);
-            columns.push(column);
+            row_keys.push(row_key);
         }
         let (mut sums, mut signed_sums) = (Vec::new(), Vec::new());
         for (index, name) in spec.sums.iter().enumerate() {
@@ -403,8 +406,8 @@ impl TriggerPlan {
             };
             Table { event: probe.clone(), trigger, role: Role::Result { beyond } }
         };
-        let own = (!spec.include_self).then(|| OwnThreads::of(root, probe, schema)).transpose()?;
-        let of_others = |filter: String| own.as_ref().map_or(filter.clone(), |own| own.left_out_of(&filter));
+        let own = (!spec.include_self).then(|| own_threads::condition(root, probe, schema)).transpose()?;
+        let of_others = |filter: String| own_threads::left_out_of(filter, own.as_deref());
         let (read, unread) = counted.read(&spec.filter, values(spec));
         let filter = of_others(read);
         let unread = unread
@@ -415,16 +418,15 @@ impl TriggerPlan {
                 vec![table("", both(&filter, &within), None), table("b", both(&filter, &beyond), Some(index))]
             }
         };
-        tables.extend(own.map(|own| own.table(&counted.proofs.certain(&spec.filter), number)));
+        let certain = counted.proofs.certain(&spec.filter);
+        tables.extend(own.map(|own| own_threads::table(probe, &own, &certain, number)));
         tables.extend(unread);
         Ok(Self {
             tables,
             printed,
-            meanings,
-            shown,
             signed_sums,
             synthetic: None,
-            keys: columns,
+            keys: row_keys,
             sums,
             warnings: counted.unproven(&spec.filter, values(spec)),
             place: None,
@@ -455,21 +457,20 @@ impl TriggerPlan {
         let rows = rows(spec.size, &format!("{root}.size"))?;
         let form = if spec.bucket_ns == 0 { KeyForm::Log2 } else { KeyForm::Buckets(spec.bucket_ns) };
         let mut keys = vec![HistKey { field: LATENCY_FIELD.to_owned(), form }];
-        let (mut meanings, mut columns) = (vec![Meaning::Unsigned], vec![column(LATENCY_FIELD, None)]);
+        let mut row_keys = vec![RowKey::of_context(Meaning::Unsigned, LATENCY_FIELD)];
         for (index, context) in spec.keys().enumerate() {
             let path = format!("{root}.keys[{index}]");
             if context == ContextKey::Stack {
                 return refuse(path, "a latency has no call stack: it lies between two probes");
             }
-            let Some((hist, meaning, name)) = context_key(context) else {
+            let Some((hist, row_key)) = context_key(context) else {
                 return refuse(path, "a key must be a field or a context key");
             };
             if keys.contains(&hist) {
                 return refuse(path, "this key occurs twice");
             }
             keys.push(hist);
-            meanings.push(meaning);
-            columns.push(column(name, None));
+            row_keys.push(row_key);
         }
         let synthetic = format!("{SYNTHETIC_PREFIX}{number}");
         let event =
@@ -486,13 +487,14 @@ impl TriggerPlan {
         };
         let action = HistAction { after: start.probe.clone(), synthetic: synthetic.clone() };
         let since = HistVariable::Since { name: format!("{variable}e"), start: variable.clone() };
-        let of = |end: Counted<'_>| OwnThreads::of(root, end.probe, end.schema);
-        let own = if spec.include_self { None } else { Some((of(start)?, of(end)?)) };
+        let own = |end: Counted<'_>| own_threads::condition(root, end.probe, end.schema);
+        let [own_start, own_end] =
+            if spec.include_self { [None, None] } else { [Some(own(start)?), Some(own(end)?)] };
         let value = (!spec.match_field.is_empty()).then_some(spec.match_field.as_str());
         let ((start_read, start_unread), (end_read, end_unread)) =
             (start.read(&spec.start_filter, value), end.read(&spec.end_filter, value));
-        let of_start = |filter: String| own.as_ref().map_or(filter.clone(), |own| own.0.left_out_of(&filter));
-        let of_end = |filter: String| own.as_ref().map_or(filter.clone(), |own| own.1.left_out_of(&filter));
+        let of_start = |filter: String| own_threads::left_out_of(filter, own_start.as_deref());
+        let of_end = |filter: String| own_threads::left_out_of(filter, own_end.as_deref());
         let (start_filter, end_filter) = (of_start(start_read), of_end(end_read));
         let unread = |end: Counted<'_>, mark: &str, filter: String| {
             one_row(end.probe, format!("{variable}{mark}"), filter, Role::Unread)
@@ -521,16 +523,15 @@ impl TriggerPlan {
             Table { event, trigger: result, role: Role::Result { beyond: None } },
             Table { event: end.probe.clone(), trigger: finish, role: Role::Ends },
         ];
-        tables.extend(own.map(|(_, of_end)| of_end.table(&end.proofs.certain(&spec.end_filter), number)));
+        let certain = end.proofs.certain(&spec.end_filter);
+        tables.extend(own_end.map(|own| own_threads::table(end.probe, &own, &certain, number)));
         tables.extend(unread);
         Ok(Self {
             tables,
             printed,
-            shown: vec![Shown::default(); meanings.len()],
-            meanings,
             signed_sums: vec![false],
             synthetic: Some(synthetic),
-            keys: columns,
+            keys: row_keys,
             sums: vec![column(LATENCY_FIELD, None)],
             warnings,
             place: None,

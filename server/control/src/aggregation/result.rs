@@ -10,7 +10,7 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::key_value::Value;
 use kprobed_proto::v1::sum_value::Value as Sum;
 
-use super::plan::{Meaning, Role, Shown, TriggerPlan};
+use super::plan::{Meaning, Role, RowKey, Shown, TriggerPlan};
 use kprobed_host::tracefs::hist::{HistRow, HistTable, HistValue};
 use kprobed_trace::decode::Position;
 
@@ -33,9 +33,9 @@ pub(super) fn rows(plan: &TriggerPlan, tables: &[HistTable]) -> Vec<v1::Aggregat
         value: Some(if *signed { Sum::Signed(sum.cast_signed()) } else { Sum::Unsigned(sum) }),
     };
     let key =
-        |(value, shown): (Value, &Shown)| v1::KeyValue { shown: shown.text(&value), value: Some(value) };
+        |(value, key): (Value, &RowKey)| v1::KeyValue { shown: key.shown.text(&value), value: Some(value) };
     let row = |(keys, (count, sums)): (Vec<Value>, (u64, Vec<u64>))| v1::AggregationRow {
-        keys: keys.into_iter().zip(&plan.shown).map(key).collect(),
+        keys: keys.into_iter().zip(&plan.keys).map(key).collect(),
         count,
         sums: plan.signed_sums.iter().zip(sums).map(sum).collect(),
     };
@@ -46,10 +46,10 @@ pub(super) fn rows(plan: &TriggerPlan, tables: &[HistTable]) -> Vec<v1::Aggregat
 /// of values beyond the powers of two leaves out.
 fn keys(plan: &TriggerPlan, row: &HistRow, beyond: Option<usize>) -> Vec<Value> {
     let mut values = row.keys.iter();
-    let mut printed: Vec<_> = vec![None; plan.meanings.len()];
+    let mut printed: Vec<_> = vec![None; plan.keys.len()];
     for &index in &plan.printed {
         let value = if beyond == Some(index) { None } else { values.next() };
-        if let (Some(slot), Some(meaning)) = (printed.get_mut(index), plan.meanings.get(index)) {
+        if let (Some(slot), Some(RowKey { meaning, .. })) = (printed.get_mut(index), plan.keys.get(index)) {
             let mut value = value.map_or_else(|| meaning.beyond(), |value| meaning.of(value));
             if let (Value::Stack(stack), Some(place)) = (&mut value, &plan.place) {
                 begin_at(place, stack);

@@ -127,7 +127,7 @@ fn histograms_become_triggers() {
     );
     let hexadecimal = plan(vec![key("big", Scale::Unspecified)], &[], "").unwrap();
     assert_eq!(
-        hexadecimal.keys,
+        hexadecimal.keys.iter().map(|key| key.column.clone()).collect::<Vec<_>>(),
         [v1::AggregationColumn { name: "big".to_owned(), hexadecimal: true, unproven: false }]
     );
 }
@@ -451,7 +451,12 @@ fn what_nothing_proves_is_marked() {
     };
     let by = made(vec![key("dfd", Scale::Log2), key("n", Scale::Unspecified)], &["dfd"], "");
     assert_eq!(
-        by.keys.iter().chain(&by.sums).map(|key| key.unproven).collect::<Vec<_>>(),
+        by.keys
+            .iter()
+            .map(|key| &key.column)
+            .chain(&by.sums)
+            .map(|column| column.unproven)
+            .collect::<Vec<_>>(),
         [true, false, true]
     );
     assert_eq!(by.warnings.len(), 1);

@@ -6,11 +6,9 @@
 mod audit_queue;
 mod caller;
 mod holdings;
-mod operation;
 mod rights;
 
 pub use audit_queue::{AuditInbox, AuditQueue};
-pub use caller::Caller;
+pub use caller::{Caller, Operation};
 pub use holdings::{Asked, Holdings, Share};
-pub use operation::Operation;
 pub use rights::Rights;

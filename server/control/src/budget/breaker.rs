@@ -19,7 +19,7 @@ use crate::audited;
 use crate::controller::Controller;
 use crate::error::Error;
 use crate::job::Job;
-use crate::judge::{Before, Work, each};
+use crate::judge::{Work, each};
 use crate::step::Step;
 use crate::{Probe, ProbeState};
 use kprobed_lang::model::ProbeUid;
@@ -119,7 +119,9 @@ impl Controller {
         };
         let budget = &mut self.budget;
         let found = budget.meter.look(now, &readings);
-        let unseen = !self.aggregations.is_empty() || self.parts.registry.has_filtered();
+        let recording = self.parts.registry.recording();
+        let has_filter = recording.iter().any(|probe| !probe.spec.filter.is_empty());
+        let unseen = has_filter || !self.aggregations.is_empty();
         budget.pace.looked(now, &found, !readings.is_empty(), unseen);
         self.activity.set(budget.told_after(&readings));
         if !found.breaches.is_empty() {
@@ -154,8 +156,7 @@ impl Controller {
             let mut after = Probe { state: ProbeState::Tripped(trouble.clone()), ..Probe::clone(&probe) };
             after.record.trip = Some(to_store(&trouble));
             let entry = Some(Arc::new(audited::entry_of_end(&probe.record, &trouble.reason)));
-            let before = Before { probe: Arc::clone(&probe), drifted: false, is_to_record: false };
-            let disarming = Work::new(Some(before), Job::change(after, steps));
+            let disarming = Work::new(Some(Arc::clone(&probe)), Job::change(after, steps));
             work.push(Work { entry, insists: true, ..disarming });
             tripped.push((probe, breach));
         }
@@ -169,7 +170,7 @@ impl Controller {
             self.budget.trips += 1;
             tracing::warn!(
                 probe = %probe.name,
-                budget = breach.scope.setting(),
+                budget = breach.scope.setting,
                 hits_per_s = breach.rate.runs_per_s.round(),
                 hit_ns = breach.rate.hit_ns.round(),
                 ns_per_s = breach.rate.ns_per_s().round(),

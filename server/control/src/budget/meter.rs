@@ -24,11 +24,26 @@ pub struct BudgetSettings {
 
 /// What a budget is for.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Scope {
+pub(super) struct Scope {
+    /// Code of the state of a probe that was disarmed for it.
+    pub(super) code: &'static str,
+    /// The setting that limits it.
+    pub(super) setting: &'static str,
+    /// For people: who may spend it.
+    pub(super) whose: &'static str,
+}
+
+impl Scope {
     /// One probe.
-    Probe,
+    pub(super) const PROBE: Self =
+        Self { code: "OVER_PROBE_BUDGET", setting: "budget.probe_ns_per_s", whose: "a probe" };
+
     /// All probes.
-    Host,
+    pub(super) const HOST: Self = Self {
+        code: "OVER_HOST_BUDGET",
+        setting: "budget.host_ns_per_s",
+        whose: "all probes of the host together",
+    };
 }
 
 /// The count of a probe that can fire.
@@ -131,7 +146,7 @@ impl Meter {
             if bucket.is_empty() {
                 found.breaches.push(Breach {
                     uid: *uid,
-                    scope: Scope::Probe,
+                    scope: Scope::PROBE,
                     limit_ns_per_s: limit,
                     taken_ns_per_s: ns_per_s,
                     rate: *rate,
@@ -190,7 +205,7 @@ fn add_dearest(rates: &[(ProbeUid, Rate)], (limit, taken_ns_per_s): (u64, f64), 
             break;
         }
         rest_ns_per_s -= rate.ns_per_s();
-        let scope = Scope::Host;
+        let scope = Scope::HOST;
         breaches.push(Breach { uid: *uid, scope, limit_ns_per_s: limit, taken_ns_per_s, rate: *rate });
     }
 }

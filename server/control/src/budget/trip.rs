@@ -2,40 +2,13 @@
 //!
 //! Owns the text, and its form in the database. Never disarms a probe.
 
-use std::fmt;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use super::meter::{Breach, Scope};
 use crate::Trouble;
+use crate::probe::to_the_second;
 use crate::store::Trip;
 use kprobed_lang::model::ProbeName;
-
-impl Scope {
-    /// Code of the state of a probe that was disarmed for it.
-    const fn code(self) -> &'static str {
-        match self {
-            Self::Probe => "OVER_PROBE_BUDGET",
-            Self::Host => "OVER_HOST_BUDGET",
-        }
-    }
-
-    /// The setting that limits it.
-    pub(super) const fn setting(self) -> &'static str {
-        match self {
-            Self::Probe => "budget.probe_ns_per_s",
-            Self::Host => "budget.host_ns_per_s",
-        }
-    }
-}
-
-impl fmt::Display for Scope {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Probe => "a probe",
-            Self::Host => "all probes of the host together",
-        })
-    }
-}
 
 /// Why a probe is disarmed now.
 pub(super) fn trouble_of(breach: &Breach, name: &ProbeName, now: SystemTime) -> Trouble {
@@ -44,8 +17,8 @@ pub(super) fn trouble_of(breach: &Breach, name: &ProbeName, now: SystemTime) -> 
 
 /// The trouble of a stored trip. One whose kind cannot be read disarms its probe too.
 pub(crate) fn stored_trouble(stored: &Trip, name: &ProbeName) -> Trouble {
-    let known = [Scope::Probe, Scope::Host].into_iter().find(|scope| scope.code() == stored.code);
-    trouble(known.unwrap_or(Scope::Probe), stored.message.clone(), name)
+    let known = [Scope::PROBE, Scope::HOST].into_iter().find(|scope| scope.code == stored.code);
+    trouble(known.unwrap_or(Scope::PROBE), stored.message.clone(), name)
 }
 
 /// To be stored.
@@ -57,7 +30,7 @@ fn trouble(scope: Scope, reason: String, name: &ProbeName) -> Trouble {
     let hint = format!(
         "`kprobectl enable {name}` arms it again; choose an address that is hit less often first, or raise the budget in the daemon's configuration"
     );
-    Trouble { code: scope.code(), reason, hint }
+    Trouble { code: scope.code, reason, hint }
 }
 
 /// What was measured, in a sentence.
@@ -65,34 +38,25 @@ fn message(breach: &Breach, now: SystemTime) -> String {
     let Breach { scope, limit_ns_per_s, taken_ns_per_s, rate, .. } = breach;
     let took = format!(
         "disarmed at {}: it was hit {:.0} times a second, each hit takes {:.0} ns, together {} of processor time a second",
-        seconds(now),
+        to_the_second(now),
         rate.runs_per_s,
         rate.hit_ns,
         milliseconds(rate.ns_per_s())
     );
-    let together = match scope {
-        Scope::Probe => String::new(),
-        Scope::Host => format!(" of {}", milliseconds(*taken_ns_per_s)),
-    };
-    format!(
-        "{took}{together}; {scope} may take {} (`{}`)",
-        milliseconds(*limit_ns_per_s as f64),
-        scope.setting()
-    )
+    let is_of_all = *scope == Scope::HOST;
+    let together = if is_of_all { format!(" of {}", milliseconds(*taken_ns_per_s)) } else { String::new() };
+    let Scope { setting, whose, .. } = scope;
+    format!("{took}{together}; {whose} may take {} (`{setting}`)", milliseconds(*limit_ns_per_s as f64))
 }
 
 fn milliseconds(ns: f64) -> String {
     format!("{:.1} ms", ns / 1e6)
 }
 
-/// A time to the second.
-fn seconds(time: SystemTime) -> String {
-    let since = time.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
-    prost_types::Timestamp::from(SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs())).to_string()
-}
-
 #[cfg(test)]
 mod tests {
+    use std::time::Duration;
+
     use super::super::meter::Rate;
     use super::*;
     use kprobed_lang::model::ProbeUid;
@@ -107,7 +71,7 @@ mod tests {
 
     #[test]
     fn the_reason_has_the_figures() {
-        let of_probe = trouble(Scope::Probe);
+        let of_probe = trouble(Scope::PROBE);
         assert_eq!(
             of_probe.reason,
             "disarmed at 1970-01-01T00:01:00Z: it was hit 812345 times a second, each hit takes 500 ns, together 406.2 ms of processor time a second; a probe may take 50.0 ms (`budget.probe_ns_per_s`)"
@@ -117,7 +81,7 @@ mod tests {
             "`kprobectl enable kprobes/a` arms it again; choose an address that is hit less often first, or raise the budget in the daemon's configuration"
         );
         assert_eq!(
-            trouble(Scope::Host).reason,
+            trouble(Scope::HOST).reason,
             "disarmed at 1970-01-01T00:01:00Z: it was hit 812345 times a second, each hit takes 500 ns, together 406.2 ms of processor time a second of 500.0 ms; all probes of the host together may take 50.0 ms (`budget.host_ns_per_s`)"
         );
     }
@@ -125,7 +89,7 @@ mod tests {
     #[test]
     fn what_is_stored_is_read_again() {
         let name = "kprobes/a".parse().unwrap();
-        for scope in [Scope::Probe, Scope::Host] {
+        for scope in [Scope::PROBE, Scope::HOST] {
             let trouble = trouble(scope);
             assert_eq!(stored_trouble(&to_store(&trouble), &name), trouble);
         }

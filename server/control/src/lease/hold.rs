@@ -11,10 +11,6 @@ use crate::error::{Error, Reason};
 use tokio::sync::Notify;
 use tokio_util::sync::CancellationToken;
 
-/// Most holds of one connection. Streams cost more than a hold, and HTTP/2 bounds those; this keeps
-/// the list short.
-const PER_CONNECTION: usize = 64;
-
 /// Random bytes in a key: no client can guess the key of another one.
 const KEY_BYTES: usize = 16;
 
@@ -43,8 +39,9 @@ pub struct Hold {
 }
 
 impl Holds {
-    /// Holds that one connection may have.
-    pub const MOST_OF_CONNECTION: usize = PER_CONNECTION;
+    /// Most holds of one connection. Streams cost more than a hold, and HTTP/2 bounds those; this keeps
+    /// the list short.
+    pub const MOST_OF_CONNECTION: usize = 64;
 
     fn state(&self) -> MutexGuard<'_, State> {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
@@ -63,8 +60,9 @@ impl Holds {
         if self.closed.is_cancelled() {
             return Err(Error::stopping());
         }
-        if state.open.values().filter(|(_, of)| *of == connection).count() >= PER_CONNECTION {
-            let message = format!("this connection has {PER_CONNECTION} holds, and can have no more");
+        let most = Self::MOST_OF_CONNECTION;
+        if state.open.values().filter(|(_, of)| *of == connection).count() >= most {
+            let message = format!("this connection has {most} holds, and can have no more");
             return Err(Error::new(Reason::TOO_MANY_HOLDS, message));
         }
         state.last += 1;
@@ -185,11 +183,11 @@ mod tests {
     #[test]
     fn keys_differ_and_a_connection_has_so_many() {
         let holds = Arc::<Holds>::default();
-        let mut greedy: Vec<_> = (0..PER_CONNECTION).map(|_| holds.begin(7).unwrap()).collect();
+        let mut greedy: Vec<_> = (0..Holds::MOST_OF_CONNECTION).map(|_| holds.begin(7).unwrap()).collect();
         assert_eq!(holds.begin(7).unwrap_err().reason, Reason::TOO_MANY_HOLDS);
         greedy.push(holds.begin(8).unwrap());
         let keys: HashSet<_> = greedy.iter().map(|hold| hold.key().rsplit('-').next().unwrap()).collect();
-        assert_eq!(keys.len(), PER_CONNECTION + 1);
+        assert_eq!(keys.len(), Holds::MOST_OF_CONNECTION + 1);
         assert!(keys.iter().all(|key| key.len() == 2 * KEY_BYTES));
         greedy.remove(0);
         greedy.push(holds.begin(7).unwrap());

@@ -26,7 +26,7 @@ use super::controller::{Controller, ControllerParts};
 use super::job::Job;
 use super::judge::{Grounds, Work, each};
 use super::own;
-use super::probe::{Probe, ProbeState, Trouble};
+use super::probe::{Probe, ProbeState, Trouble, to_the_second};
 use crate::error::{Error, Reason};
 use crate::store::Record;
 use kprobed_host::kernel::trace_clock_ns;
@@ -55,17 +55,6 @@ pub(super) struct Leases {
     recounted: BTreeSet<ProbeUid>,
 }
 
-/// What a start of the daemon does with a row, as far as its lease goes.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum AtStart {
-    /// It must be in the kernel.
-    Wanted,
-    /// A client held it whose connection has ended.
-    Unheld,
-    /// Its lease ended.
-    Over,
-}
-
 impl Leases {
     /// No leases yet.
     pub(super) fn new(parts: &ControllerParts) -> Result<Self, Error> {
@@ -79,17 +68,17 @@ impl Leases {
         })
     }
 
-    /// What is done with a probe, whose lease is counted by this boot from here on. `is_left`: the kernel
-    /// has its event.
-    pub(super) fn at_start(&mut self, record: &mut Record, is_left: bool) -> AtStart {
+    /// Whether a probe must be in the kernel as far as its lease goes: it has not ended, and no client held it whose
+    /// connection has. It is counted by this boot from here on. `is_left`: the kernel has its event.
+    pub(super) fn is_wanted_at_start(&mut self, record: &mut Record, is_left: bool) -> bool {
         let now = self.now();
         if is_left {
             // It is taken out of the kernel once more.
             record.lease_ended = None;
         }
         match &mut record.spec.metadata.lease {
-            None => AtStart::Wanted,
-            Some(Lease::Held { .. }) => AtStart::Unheld,
+            None => true,
+            Some(Lease::Held { .. }) => false,
             Some(Lease::Until { duration, end }) => {
                 let has_ended = record.lease_ended == Some(end.wall);
                 let now_ends = in_this_boot((*duration, &*end), has_ended.then_some(self.keep), &now);
@@ -97,7 +86,7 @@ impl Leases {
                     self.recounted.insert(record.uid);
                     *end = now_ends;
                 }
-                if has_ended || end.boot_ns <= now.boot_ns { AtStart::Over } else { AtStart::Wanted }
+                !has_ended && end.boot_ns > now.boot_ns
             }
         }
     }
@@ -332,15 +321,10 @@ fn still_there(trouble: &Trouble, error: &Error, switch: Option<&Error>) -> Trou
 /// lease.
 pub(super) fn expired(probe: &Probe, now: &Moment) -> Option<(SystemTime, Trouble)> {
     let Some(Lease::Until { duration, end }) = &probe.spec.metadata.lease else { return None };
-    // Whole seconds are enough for people.
-    let since = end
-        .wall_seen_from((now.wall, now.boot_ns))
-        .duration_since(SystemTime::UNIX_EPOCH)
-        .unwrap_or_default();
-    let time = SystemTime::UNIX_EPOCH + Duration::from_secs(since.as_secs());
+    let time = to_the_second(end.wall_seen_from((now.wall, now.boot_ns)));
     let trouble = Trouble {
         code: "LEASE_ENDED",
-        reason: format!("its lease of {} ended at {}", brief(*duration), prost_types::Timestamp::from(time)),
+        reason: format!("its lease of {} ended at {time}", brief(*duration)),
         hint: format!("`kprobectl update {} --renew` brings it back", probe.name),
     };
     Some((end.wall, trouble))

@@ -13,7 +13,7 @@ use kprobed_audit::Entry;
 use sqlx::{QueryBuilder, SqliteConnection};
 
 use super::connection::{TooMuchOwed, Transaction};
-use super::owed::Owed;
+use super::reserve::Owed;
 use super::{ProbeSpec, ROWS, Record, RequestKey, Store, StoreError, audit, requests};
 use kprobed_lang::model::ProbeUid;
 

@@ -35,8 +35,7 @@ use super::audit;
 use super::bad::{BadValue, LISTED};
 use super::error::{DatabaseError, Fault, StoreError, may_be_written};
 use super::files::Identity;
-use super::owed::Owed;
-use super::reserve::Reserve;
+use super::reserve::{Owed, Reserve};
 
 /// Most corrections that may be owed: everything that the daemon reads meanwhile applies them first. With more, nothing
 /// further is taken on.

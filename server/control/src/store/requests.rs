@@ -13,10 +13,6 @@ use kprobed_lang::model::ProbeUid;
 /// How long a request is remembered.
 const REMEMBERED: Duration = Duration::from_hours(24);
 
-/// What a request asks for: the kind of change, and a digest of the bytes of its message.
-#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Fingerprint(pub String);
-
 /// A request that its client may repeat.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct RequestKey {
@@ -24,8 +20,8 @@ pub struct RequestKey {
     pub principal: String,
     /// The client's id.
     pub id: String,
-    /// What it asks for.
-    pub fingerprint: Fingerprint,
+    /// What it asks for: the kind of change, and a digest of the bytes of its message.
+    pub fingerprint: String,
 }
 
 /// Remembers requests within the transaction that carries them out, each with the probe that it is about.
@@ -48,7 +44,7 @@ pub(super) async fn remember(
         insert.push_values(requests, |mut row, (RequestKey { principal, id, fingerprint }, uid)| {
             row.push_bind(principal)
                 .push_bind(id)
-                .push_bind(&fingerprint.0)
+                .push_bind(fingerprint)
                 .push_bind(uid.0)
                 .push_bind(to_ns(now));
         });
@@ -86,7 +82,7 @@ impl Store {
                     .fetch_optional(connection)
                     .await?;
             let Some(row) = row else { return Ok(None) };
-            if row.try_get::<String, _>("fingerprint")? != request.fingerprint.0 {
+            if row.try_get::<String, _>("fingerprint")? != request.fingerprint {
                 return Err(StoreError::RequestReused(request.id.clone()));
             }
             Ok(Some(ProbeUid(row.try_get("probe_uid")?)))

@@ -1,9 +1,11 @@
-//! Reserve: room on the disk for what the database has none for.
+//! Reserve: room on the disk for what the database has none for. What is owed to the database: corrections after a disk
+//! has failed, and changes that disarm probes and found no room.
 //!
 //! Owns the file `kprobed.reserve`. It is made beforehand, with all its blocks, and is written in place: a full disk
 //! takes that. (A file system that never writes in place can refuse it all the same.) It has what is owed to the
 //! database, as records one after the other; what is paid is overwritten. A record that was not written whole was
-//! never acknowledged. Never decides what is owed: [`super::connection`] does.
+//! never acknowledged. Owns what each write that is owed does too. Never decides what is owed:
+//! [`super::connection`] does.
 
 use std::fmt;
 use std::fs::{File, OpenOptions};
@@ -11,8 +13,12 @@ use std::io::{self, Read as _};
 use std::os::unix::fs::{FileExt as _, MetadataExt as _, OpenOptionsExt as _};
 use std::path::Path;
 
-use super::files;
-use super::owed::Owed;
+use kprobed_audit::Entry;
+use serde::{Deserialize, Serialize};
+
+use super::connection::Transaction;
+use super::{Record, RequestKey, StoreError, audit, changes, files, requests};
+use kprobed_lang::model::ProbeUid;
 
 /// Hundreds of records: what disarms one probe takes one or two thousand bytes, with its entry of the audit log.
 pub(super) const SIZE: usize = 512 << 10;
@@ -147,4 +153,57 @@ fn record(bytes: &[u8]) -> Option<(i64, &[u8])> {
     let length = u32::from_le_bytes(found[8..12].try_into().ok()?);
     let text = rest.get(..usize::try_from(length).ok()?)?;
     (number > 0 && header(number, text) == *found).then_some((number, text))
+}
+
+/// A write that is owed until the database has it: every transaction is preceded by those that are owed. If the
+/// daemon ends before, the reserve has it for the next start.
+#[derive(Clone, Debug, Serialize, Deserialize)]
+pub enum Owed {
+    /// The row of a probe is this, or none, and no change of it is under way.
+    Row {
+        /// The probe.
+        uid: ProbeUid,
+        /// What is stored of it.
+        record: Option<Box<Record>>,
+        /// The request that is carried out by that.
+        request: Option<RequestKey>,
+    },
+    /// A change is under way that the disk may have as settled.
+    Reopened {
+        /// The probe.
+        uid: ProbeUid,
+        /// The probe before the change.
+        before: Option<Box<Record>>,
+        /// The probe as it was to be.
+        after: Option<Box<Record>>,
+        /// The request that counts as not carried out.
+        request: Option<RequestKey>,
+    },
+    /// The change of a probe was not made after all.
+    Reverted(ProbeUid),
+    /// The audit log says this.
+    Note(Box<Entry>),
+}
+
+impl Owed {
+    pub(super) async fn apply(&self, transaction: &mut Transaction<'_>) -> Result<(), StoreError> {
+        match self {
+            Self::Row { uid, record, request } => {
+                let transaction = transaction.connection();
+                changes::write_row(transaction, *uid, record.as_deref()).await?;
+                changes::end(transaction, &[*uid]).await?;
+                if let Some(request) = request {
+                    requests::remember(transaction, &[(request, *uid)]).await?;
+                }
+            }
+            Self::Reopened { uid, before, after, request } => {
+                let transaction = transaction.connection();
+                changes::reopen(transaction, *uid, (before.as_deref(), after.as_deref())).await?;
+                requests::forget(transaction, request.as_ref()).await?;
+            }
+            Self::Reverted(uid) => changes::end(transaction.connection(), &[*uid]).await?,
+            Self::Note(entry) => audit::append(transaction, &[&**entry]).await?,
+        }
+        Ok(())
+    }
 }

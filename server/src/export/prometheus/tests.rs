@@ -1,10 +1,12 @@
 //! Tests of a scrape: its text, and the largest number of series.
 
+use std::sync::Arc;
+
 use super::super::metrics::samples::figures;
 use super::super::metrics::{Metrics, SERIES_OF_A_PROBE};
 use super::text::text;
-use kprobed_control::{RecordingProblem, Trouble};
-use kprobed_lang::model::ProbeUid;
+use kprobed_control::samples::probe;
+use kprobed_control::{Probe, ProbeState, Trouble};
 
 /// Lines that are samples.
 fn samples(figures: Metrics) -> Vec<String> {
@@ -41,8 +43,8 @@ fn what_is_not_known_has_no_series() {
     let unknown = some.ledger.probes.first_mut().unwrap();
     (unknown.terms.lost, unknown.terms.own) = (None, None);
     let trouble = Trouble { code: "SWITCHED_OFF", reason: String::new(), hint: String::new() };
-    let problem = RecordingProblem { uid: ProbeUid(1), name: unknown.name.clone(), trouble };
-    some.ledger.problems.push(problem);
+    let problem = Probe { state: ProbeState::Drifted(trouble), ..probe(1, "kprobes/p1") };
+    some.ledger.problems.push(Arc::new(problem));
     some.enabled[1] = false;
     let samples = samples(some);
     let has = |text: &str| samples.iter().any(|sample| sample.contains(text));

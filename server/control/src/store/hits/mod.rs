@@ -28,7 +28,6 @@
 mod rates;
 mod record;
 mod rollup;
-mod watch;
 
 pub use rates::{MAX_POINTS, RatePage, RateQuery};
 pub use record::{Counted, Counters, Tick, TickOf};

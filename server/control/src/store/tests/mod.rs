@@ -139,11 +139,7 @@ fn labels(text: &str) -> Labels {
 }
 
 fn key(id: &str, fingerprint: &str) -> RequestKey {
-    RequestKey {
-        principal: "uid:1".to_owned(),
-        id: id.to_owned(),
-        fingerprint: Fingerprint(fingerprint.to_owned()),
-    }
+    RequestKey { principal: "uid:1".to_owned(), id: id.to_owned(), fingerprint: fingerprint.to_owned() }
 }
 
 /// Begins to make a probe.
