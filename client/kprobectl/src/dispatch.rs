@@ -107,5 +107,5 @@ fn judge_form(cli: &Cli, has_many_hosts: bool) -> Result<(), Failure> {
         _ => return Ok(()),
     };
     let message = format!("`-o name` and `-o csv` print a list, and {why}");
-    Err(Failure::usage(message, Some("use `-o json`".to_owned())))
+    Err(Failure::usage(message, "use `-o json`"))
 }

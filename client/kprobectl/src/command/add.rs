@@ -88,7 +88,7 @@ fn require_no_deletion(line: &str, place: &str) -> Result<(), Failure> {
         Some(group) => format!("`kprobectl delete '{group}/*'` does it"),
         None => format!("`kprobectl delete {name}` does it"),
     };
-    Err(Failure::usage(format!("{place} deletes a probe"), Some(delete)))
+    Err(Failure::usage(format!("{place} deletes a probe"), &delete))
 }
 
 /// The request that creates a probe with this definition.

@@ -120,7 +120,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         let (changes, most) = (changes.len(), Client::CHANGES_AT_ONCE);
         return Err(Failure::usage(
             format!("these are {changes} changes, and `--atomic` makes at most {most}"),
-            Some("apply the files one by one, or without `--atomic`".to_owned()),
+            "apply the files one by one, or without `--atomic`",
         ));
     }
     let checked = send(&client, &changes, Mode::Check, output).await?;

@@ -234,5 +234,5 @@ fn head(head: &AuditHead) -> Result<Head, Failure> {
 
 fn digest(bytes: &[u8]) -> Result<Digest, Failure> {
     Digest::try_from(bytes)
-        .map_err(|error| Failure::usage(format!("the answer of the daemon: {error}"), None))
+        .map_err(|error| Failure::new(Exit::Usage, format!("the answer of the daemon: {error}"), []))
 }

@@ -92,8 +92,8 @@ async fn several(
 ) -> Result<Exit, Failure> {
     if arguments.explain {
         let message = format!("`{}` stands for {} probes", arguments.definition.join(" "), lines.len());
-        let hint = "`--explain` is for one: write one of its lines".to_owned();
-        return Err(Failure::usage(message, Some(hint)));
+        let hint = "`--explain` is for one: write one of its lines";
+        return Err(Failure::usage(message, hint));
     }
     let text = lines.join("\n").into_bytes();
     let checks = client.check_probes(tokio_stream::once(text), output.is_keeping()).await?;

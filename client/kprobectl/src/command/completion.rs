@@ -22,7 +22,7 @@ pub(crate) fn run(arguments: Arguments, output: &mut Output) -> Result<Exit, Fai
     let shells = Shells::builtins();
     let shell = arguments.shell.to_string();
     let Some(completer) = shells.completer(&shell) else {
-        return Err(Failure::usage(format!("there is no script for `{shell}`"), None));
+        return Err(Failure::new(Exit::Usage, format!("there is no script for `{shell}`"), []));
     };
     let mut script = Vec::new();
     completer.write_registration(VARIABLE, "kprobectl", "kprobectl", "kprobectl", &mut script)?;

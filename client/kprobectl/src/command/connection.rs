@@ -168,8 +168,8 @@ fn identity(cert: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<Identi
         (Some(cert), Some(key)) => Ok(Some(Identity { cert_pem: read(&cert)?, key_pem: read(&key)? })),
         (None, None) => Ok(None),
         _ => {
-            let message = "`--cert` and `--key` belong together, and only one of them is given".to_owned();
-            Err(Failure::usage(message, Some("give both".to_owned())))
+            let message = "`--cert` and `--key` belong together, and only one of them is given";
+            Err(Failure::usage(message, "give both"))
         }
     }
 }

@@ -172,7 +172,7 @@ pub(in crate::command) fn confirm(arguments: &[String], probes: usize, yes: bool
     }
     let message = format!("`{}` stands for {probes} probes", arguments.join(" "));
     let hint = "add `--yes` to make all of them; `kprobectl check` shows them";
-    Err(Failure::usage(message, Some(hint.to_owned())))
+    Err(Failure::usage(message, hint))
 }
 
 #[cfg(test)]

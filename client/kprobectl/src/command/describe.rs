@@ -45,7 +45,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         let message = format!("`{name}` is a type, and no function");
         let hint = "`kprobectl describe FUNCTION PARAMETER` lists the members of what a parameter points to, as in \
                     `describe vfs_read file`";
-        return Err(Failure::usage(message, Some(hint.to_owned())));
+        return Err(Failure::usage(message, hint));
     }
     let client = connect(global).await?;
     let meant = checked(&client, &arguments.function).await?;

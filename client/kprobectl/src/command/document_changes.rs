@@ -62,7 +62,7 @@ fn require_mark(document: &Document, live: Option<&Probe>) -> Result<(), Failure
         is.map_or_else(|| "it is of no roll-out".to_owned(), |is| format!("it is of the roll-out `{is}`"));
     Err(Failure::usage(
         format!("the document of `{}` has the label `{ROLLOUT_LABEL}={mark}`, and {is}", live.name),
-        Some("only roll-outs set that label: leave it out of the document".to_owned()),
+        "only roll-outs set that label: leave it out of the document",
     ))
 }
 

@@ -9,8 +9,8 @@ use std::path::{Path, PathBuf};
 
 use kprobed_document::{PlacedDocument, Problem};
 
-use super::Failure;
 use super::input::content;
+use super::{Exit, Failure};
 
 /// A document and the file that has it.
 #[derive(Clone, Debug)]
@@ -79,10 +79,7 @@ pub(super) async fn read(paths: &[PathBuf], recursive: bool) -> Result<Vec<Decla
     if all.is_empty() {
         let hint =
             "`kprobectl get NAME -o yaml` prints one; a directory is searched for *.yaml, *.yml and *.json";
-        return Err(Failure::usage(
-            "there is no document of a probe in what was given",
-            Some(hint.to_owned()),
-        ));
+        return Err(Failure::usage("there is no document of a probe in what was given", hint));
     }
     Ok(all)
 }
@@ -92,7 +89,7 @@ fn failure(file: &str, problem: &Problem) -> Failure {
     let message =
         format!("{file}:{}: {}\n{}", problem.place, problem.message.replace('\n', "\\n"), problem.shown());
     let hint = (!problem.hint.is_empty()).then(|| problem.hint.clone());
-    Failure::usage(message.trim_end(), hint)
+    Failure::new(Exit::Usage, message.trim_end(), hint)
 }
 
 /// A document of a probe that has one already.

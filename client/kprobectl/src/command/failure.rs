@@ -60,8 +60,8 @@ impl Failure {
     }
 
     /// Wrong usage that clap cannot see.
-    pub(crate) fn usage(message: impl Into<String>, hint: Option<String>) -> Self {
-        Self::new(Exit::Usage, message, hint)
+    pub(crate) fn usage(message: impl Into<String>, hint: &str) -> Self {
+        Self::new(Exit::Usage, message, [hint.to_owned()])
     }
 
     /// What is asked for cannot be done.
@@ -94,7 +94,7 @@ impl Failure {
     pub(crate) fn one_host_only() -> Self {
         let message = "this command talks to one daemon, and `--hosts` or `--host-selector` asks for a fleet";
         let hint = "add `--server ADDRESS` instead: an output without an end, aggregations by name and bundles are of one host";
-        Self::usage(message, Some(hint.to_owned()))
+        Self::usage(message, hint)
     }
 
     /// A glob or a selector that finds nothing.
@@ -106,7 +106,7 @@ impl Failure {
     pub(crate) fn unreadable(path: &Path, why: &io::Error) -> Self {
         let path = path.display().to_string();
         let file = if path == "-" { "standard input".to_owned() } else { format!("`{path}`") };
-        Self::usage(format!("cannot read {file}: {why}"), None)
+        Self::new(Exit::Usage, format!("cannot read {file}: {why}"), [])
     }
 
     /// Signals cannot be listened to.
@@ -200,7 +200,7 @@ impl From<LineProblem> for Failure {
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
-        Self::usage(error.to_string(), error.hint())
+        Self::new(Exit::Usage, error.to_string(), error.hint())
     }
 }
 

@@ -40,8 +40,8 @@ impl Arguments {
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let Arguments { mut names, listing } = arguments;
     if listing.watch && names.len() > 1 {
-        let hint = "name one probe, or give a glob such as `kprobes/*`".to_owned();
-        return Err(Failure::usage("`--watch` follows one probe, or those of one glob", Some(hint)));
+        let hint = "name one probe, or give a glob such as `kprobes/*`";
+        return Err(Failure::usage("`--watch` follows one probe, or those of one glob", hint));
     }
     if listing.watch || names.is_empty() {
         return list::run(global, list::Arguments { glob: names.pop(), listing }, output).await;

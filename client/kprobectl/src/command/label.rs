@@ -39,13 +39,14 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let mut changes = changes(&arguments.words)?;
     let names = std::mem::take(&mut changes.names);
     if changes == Changes::default() {
-        let hint = "write KEY=VALUE to set a label, KEY- to remove one".to_owned();
-        return Err(Failure::usage("no label is given".to_owned(), Some(hint)));
+        let hint = "write KEY=VALUE to set a label, KEY- to remove one";
+        return Err(Failure::usage("no label is given", hint));
     }
     if names.is_empty() && arguments.selector.is_none() {
-        return Err(Failure::usage(
-            "`kprobectl label` needs names of probes, or `--selector`".to_owned(),
-            None,
+        return Err(Failure::new(
+            Exit::Usage,
+            "`kprobectl label` needs names of probes, or `--selector`",
+            [],
         ));
     }
     let client = connect(global).await?;

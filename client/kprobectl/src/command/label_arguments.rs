@@ -4,7 +4,7 @@
 
 use std::collections::HashMap;
 
-use super::Failure;
+use super::{Exit, Failure};
 
 /// Reads a selector for a command that changes what it selects.
 ///
@@ -27,7 +27,7 @@ pub(super) fn labels(pairs: &[(String, String)]) -> Result<HashMap<String, Strin
     let mut labels = HashMap::with_capacity(pairs.len());
     for (key, value) in pairs {
         if labels.insert(key.clone(), value.clone()).is_some() {
-            return Err(Failure::usage(format!("the label `{key}` is given twice"), None));
+            return Err(Failure::new(Exit::Usage, format!("the label `{key}` is given twice"), []));
         }
     }
     Ok(labels)

@@ -241,7 +241,7 @@ pub(crate) async fn confirm(
 /// So many hosts are not changed without a confirmation.
 pub(super) fn not_confirmed(hosts: usize, limit: u64) -> Failure {
     let message = format!("this would change {hosts} hosts, and more than {limit} need a confirmation");
-    Failure::usage(message, Some("add `--yes`".to_owned()))
+    Failure::usage(message, "add `--yes`")
 }
 
 /// Whether so many hosts can be changed.

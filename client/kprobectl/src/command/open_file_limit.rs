@@ -25,7 +25,7 @@ pub(super) fn raise(connections: usize, instead: &str) -> Result<(), Failure> {
     let message = format!(
         "{connections} connections need {needed} open files, and the limit of this process is {hard}"
     );
-    Err(Failure::usage(message, Some(format!("raise it (`ulimit -Hn {needed}` as root), or {instead}"))))
+    Err(Failure::usage(message, &format!("raise it (`ulimit -Hn {needed}` as root), or {instead}")))
 }
 
 /// Raises the limit for a run over this many hosts.

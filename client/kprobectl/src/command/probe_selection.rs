@@ -63,7 +63,7 @@ pub(super) async fn choose(
             if selector.is_some() {
                 let message = format!("`{name}` names one probe, and `--selector` selects by labels");
                 let hint = "leave one of them out; a glob such as `kprobes/*` goes with `--selector`";
-                return Err(Failure::usage(message, Some(hint.to_owned())));
+                return Err(Failure::usage(message, hint));
             }
             chosen.push(ChosenProbe { name, listed: None });
             continue;

@@ -34,7 +34,7 @@ struct CountingHost {
 impl Count {
     /// Refuses options that have no meaning for several hosts.
     fn judge(&self) -> Result<(), Failure> {
-        let refused = |what: &str, hint: &str| Err(Failure::usage(what.to_owned(), Some(hint.to_owned())));
+        let refused = |what: &str, hint: &str| Err(Failure::usage(what, hint));
         if self.life.keep.is_some() {
             return refused(
                 "`--keep` leaves an aggregation on one host, and `--hosts` asks for several",

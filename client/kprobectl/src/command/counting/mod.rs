@@ -70,8 +70,8 @@ pub(super) fn refuse_folded(view: CountView, spec: Option<&AggregationSpec>) -> 
         _ if !view.is_folded => Ok(()),
         Some(Aggregation::Histogram(spec)) if spec.keys.iter().any(is_stack) => Ok(()),
         _ => {
-            let message = "`--folded` prints call stacks, and this does not count by stack".to_owned();
-            Err(Failure::usage(message, Some("add `--by stack`".to_owned())))
+            let message = "`--folded` prints call stacks, and this does not count by stack";
+            Err(Failure::usage(message, "add `--by stack`"))
         }
     }
 }
@@ -110,7 +110,7 @@ impl RowOptions {
 fn no_column(name: &str, sums: &[String]) -> Failure {
     let sums: Vec<_> = sums.iter().map(|sum| format!(", `{sum}`")).collect();
     let columns = format!("the columns are `count`, `key`{}", sums.concat());
-    Failure::usage(format!("cannot sort by `{name}`: there is no such column"), Some(columns))
+    Failure::usage(format!("cannot sort by `{name}`: there is no such column"), &columns)
 }
 
 /// What to count, for how long, and how to show it.
@@ -134,9 +134,9 @@ impl Count {
         }
         let Self { mut spec, is_by_host, life, view } = self;
         if is_by_host {
-            let message = "`--by host` tells several hosts apart, and one daemon is asked".to_owned();
-            let hint = "add `--hosts`; a field of that name is `host.exact`".to_owned();
-            return Err(Failure::usage(message, Some(hint)));
+            let message = "`--by host` tells several hosts apart, and one daemon is asked";
+            let hint = "add `--hosts`; a field of that name is `host.exact`";
+            return Err(Failure::usage(message, hint));
         }
         let mut stop = StopCondition::new().map_err(Failure::signals)?;
         if let Some(name) = &life.keep {

@@ -141,7 +141,7 @@ fn ends(function: &str) -> Result<[String; 2], Failure> {
         let message =
             format!("one argument is a function, from its entry to its return, and `{function}` is none");
         let hint = "write `kprobectl latency FUNCTION`, or START and END: two probes, or two definitions";
-        return Err(Failure::usage(message, Some(hint.to_owned())));
+        return Err(Failure::usage(message, hint));
     }
     Ok([format!("p {function}"), format!("r {function}")])
 }

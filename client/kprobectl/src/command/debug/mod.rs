@@ -53,7 +53,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let file = file.unwrap_or_else(|| name_of(&host, Timestamp::now()));
     let (parts, failed) = gather(&client).await;
     save(&file, &parts).map_err(|error| {
-        Failure::usage(format!("cannot write `{}`: {error}", file.display()), hint(&error))
+        Failure::new(Exit::Usage, format!("cannot write `{}`: {error}", file.display()), hint(&error))
     })?;
     if failed > 0 {
         output.note(&format!("{failed} of {} answers are missing: their files say why", parts.len()));

@@ -31,8 +31,8 @@ impl CursorFile {
     pub(super) fn open(path: &Path) -> Result<Self, Failure> {
         let saved = match fs::read_to_string(path) {
             Ok(text) => Some(text.trim().parse().map_err(|error| {
-                let hint = "remove the file to begin with new events".to_owned();
-                Failure::usage(format!("cannot use `{}`: {error}", path.display()), Some(hint))
+                let hint = "remove the file to begin with new events";
+                Failure::usage(format!("cannot use `{}`: {error}", path.display()), hint)
             })?),
             Err(error) if error.kind() == io::ErrorKind::NotFound => None,
             Err(why) => return Err(Failure::unreadable(path, &why)),

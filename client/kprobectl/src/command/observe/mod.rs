@@ -100,23 +100,19 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         return from_nats::run(global, arguments, output).await;
         #[cfg(not(feature = "nats"))]
         return Err(Failure::usage(
-            "`--from` cannot be used: this build of kprobectl cannot read from NATS".to_owned(),
-            Some("install the package, which can, or build with `--features kprobectl/nats`".to_owned()),
+            "`--from` cannot be used: this build of kprobectl cannot read from NATS",
+            "install the package, which can, or build with `--features kprobectl/nats`",
         ));
     }
     if global.fleet.is_some() && arguments.start.cursor.is_some() {
-        let message =
-            "`--cursor` is a place in the events of one host, and `--hosts` asks for several".to_owned();
-        return Err(Failure::usage(message, Some("use `--since`, or `--server` for one host".to_owned())));
+        let message = "`--cursor` is a place in the events of one host, and `--hosts` asks for several";
+        return Err(Failure::usage(message, "use `--since`, or `--server` for one host"));
     }
     let cursor_file = arguments.start.cursor.as_deref().map(CursorFile::open).transpose()?;
     let is_all = arguments.probes.iter().any(|pattern| pattern == "*");
     if is_all && !arguments.definitions.is_empty() {
-        let message = "`*` selects all probes, those of `--probe` among them".to_owned();
-        return Err(Failure::usage(
-            message,
-            Some("leave `*` out to see the events of `--probe` alone".to_owned()),
-        ));
+        let message = "`*` selects all probes, those of `--probe` among them";
+        return Err(Failure::usage(message, "leave `*` out to see the events of `--probe` alone"));
     }
     let patterns = arguments.probes.iter().filter(|_| !is_all);
     let globs: Vec<String> = patterns.map(|pattern| glob::of_names(pattern)).collect();

@@ -12,7 +12,7 @@ use kprobed_client::event::format::{LocationForm, TextParts};
 use kprobed_client::event::{EventFilter, EventFilterError};
 
 use super::cursor_file::CursorFile;
-use crate::command::Failure;
+use crate::command::{Exit, Failure};
 use crate::global::{Format, Global};
 use crate::output::{EventStyle, TimeForm};
 use crate::quantity::{bytes, duration, point_in_time};
@@ -196,7 +196,7 @@ impl Selection {
                 EventFilterError::Syntax(error) => error.hint.clone(),
                 _ => "use another field here, or `filter` in `[export.nats]` of the daemons".to_owned(),
             };
-            Failure::usage(format!("`{text}`: {error}"), Some(hint))
+            Failure::usage(format!("`{text}`: {error}"), &hint)
         })?;
         Ok((Some(filter), sample))
     }
@@ -247,7 +247,7 @@ fn any_of(conditions: impl Iterator<Item = String>) -> Option<String> {
 fn of_comm(comm: &str) -> Result<String, Failure> {
     let quote = ['"', '\''].into_iter().find(|quote| !comm.contains(*quote)).ok_or_else(|| {
         let message = format!("the task name `{comm}` has both `\"` and `'`, which a filter cannot express");
-        Failure::usage(message, None)
+        Failure::new(Exit::Usage, message, [])
     })?;
     let operator = if comm.contains(['*', '?', '[']) { "~" } else { "==" };
     Ok(format!("comm {operator} {quote}{comm}{quote}"))
@@ -278,8 +278,8 @@ impl TimeRange {
     ) -> Result<StreamRequest, Failure> {
         if self.until_now && !self.is_history() && self.cursor.is_none() {
             return Err(Failure::usage(
-                "`--until-now` needs a place in the history to begin at".to_owned(),
-                Some("add `--since`, `--last`, `--oldest` or `--cursor`".to_owned()),
+                "`--until-now` needs a place in the history to begin at",
+                "add `--since`, `--last`, `--oldest` or `--cursor`",
             ));
         }
         let request = match (cursor_file.and_then(CursorFile::cursor), self.since, self.last) {

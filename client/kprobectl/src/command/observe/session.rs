@@ -92,12 +92,12 @@ impl Session {
             if self.stack {
                 let hint =
                     "trace the function alone: `FUNCTION` for its calls, `FUNCTION%return` for its returns";
-                return Err(Failure::usage("a call has two events, and no stack", Some(hint.to_owned())));
+                return Err(Failure::usage("a call has two events, and no stack", hint));
             }
             if !self.form.fields.is_empty() {
                 let message =
                     "`--fields` selects fields of single events, and a call has those that it names";
-                return Err(Failure::usage(message, Some("name them in the call".to_owned())));
+                return Err(Failure::usage(message, "name them in the call"));
             }
             self.ordered = true;
             self.request = self.request.order(EventOrder::Time);

@@ -106,7 +106,7 @@ async fn start(global: &Global, prepared: Prepared, output: &mut Output) -> Resu
         if !matches!(phase, Phase::Done | Phase::Undone) {
             let message = format!("`{}` has a roll-out that is {phase}", path.display());
             let hint = "`kprobectl rollout resume` continues it and `rollout undo` undoes it; or name another file with `--state`";
-            return Err(Failure::usage(message, Some(hint.to_owned())));
+            return Err(Failure::usage(message, hint));
         }
     }
     go_on(global, &file, state, Direction::New, output).await
