@@ -8,10 +8,11 @@ use std::time::Duration;
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
 use crate::command::{
-    Exit, Failure, add, adopt, aggregations, apply, audit, auth, check, completion, config, debug, delete,
-    describe, diff, doctor, enable, functions, get, hist, hits, label, latency, ledger, lines, list, observe,
-    rollout, status, trace, update, vars, version,
+    Exit, Failure, add, adopt, aggregations, apply, audit, auth, check, config, debug, delete, describe,
+    diff, doctor, enable, functions, get, hist, hits, label, latency, ledger, lines, list, observe, rollout,
+    status, trace, update, vars, version,
 };
+use crate::completion;
 use crate::global::Global;
 use crate::output::Output;
 

@@ -126,7 +126,7 @@ async fn read(global: &Global, arguments: ReadArguments, output: &mut Output) ->
 /// The aggregation outlives the command, and so there is no last reading.
 async fn follow(global: &Global, arguments: ReadArguments, output: &mut Output) -> Result<Exit, Failure> {
     let ReadArguments { name, readings, duration, unit, folded: _, shown } = arguments;
-    let mut stop = StopCondition::new().map_err(Failure::signals)?;
+    let mut stop = StopCondition::new()?;
     let (client, stream) = tokio::select! {
         stream = open(global, name, &readings) => stream?,
         _ = stop.wait() => return Err(Failure::interrupted(None)),

@@ -109,12 +109,6 @@ impl Failure {
         Self::new(Exit::Usage, format!("cannot read {file}: {why}"), [])
     }
 
-    /// Signals cannot be listened to.
-    #[expect(clippy::needless_pass_by_value, reason = "the errors of `map_err` are values")]
-    pub(crate) fn signals(why: io::Error) -> Self {
-        Self::new(Exit::Refused, format!("cannot listen to signals: {why}"), [])
-    }
-
     /// The daemon stopped, most likely.
     pub(crate) fn stream_ended() -> Self {
         Self::new(Exit::Interrupted, "the daemon ended the stream", [IS_IT_RUNNING.to_owned()])

@@ -10,7 +10,6 @@ pub(crate) mod apply;
 pub(crate) mod audit;
 pub(crate) mod auth;
 pub(crate) mod check;
-pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod debug;
 pub(crate) mod delete;
@@ -40,7 +39,6 @@ pub(crate) mod many_hosts;
 
 mod by_source;
 mod changes;
-mod child;
 mod counting;
 mod definitions;
 mod document_changes;
@@ -49,7 +47,6 @@ mod failure;
 mod image;
 mod input;
 mod label_arguments;
-mod open_file_limit;
 mod probe_selection;
 mod stop_condition;
 

@@ -15,8 +15,7 @@ use tokio::task::JoinSet;
 
 use super::probes::{CountedProbes, not_confirmed};
 use super::{Count, IDLE_INTERVAL};
-use crate::command::many_hosts::{HostRun, Problem, exit, is_confirmed, remember};
-use crate::command::open_file_limit::raise;
+use crate::command::many_hosts::{HostRun, Problem, exit, is_confirmed, raise, remember};
 use crate::command::stop_condition::StopCondition;
 use crate::command::{Exit, Failure};
 use crate::global::{Fleet, Global};
@@ -70,7 +69,7 @@ impl Count {
         output: &mut Output,
     ) -> Result<Exit, Failure> {
         self.judge()?;
-        let mut stop = StopCondition::new().map_err(Failure::signals)?;
+        let mut stop = StopCondition::new()?;
         raise(fleet.hosts.len(), "name fewer hosts")?;
         let (spec, lines, hosts) = (self.spec.clone(), global.lines.clone(), fleet.hosts.len());
         let is_confirmed = is_confirmed(global, fleet);

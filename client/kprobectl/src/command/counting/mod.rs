@@ -138,7 +138,7 @@ impl Count {
             let hint = "add `--hosts`; a field of that name is `host.exact`";
             return Err(Failure::usage(message, hint));
         }
-        let mut stop = StopCondition::new().map_err(Failure::signals)?;
+        let mut stop = StopCondition::new()?;
         if let Some(name) = &life.keep {
             let made = async {
                 let client = connect(global).await?;

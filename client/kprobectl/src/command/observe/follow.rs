@@ -11,8 +11,7 @@ use super::skipped_runs::AllCounts;
 use super::source::{Source, Step};
 use super::temporary_probes::{Deleted, Enabled, HostProbes};
 use crate::command::Failure;
-use crate::command::child::Child;
-use crate::command::stop_condition::{StopCondition, StopReason, until};
+use crate::command::stop_condition::{Child, StopCondition, StopReason, until};
 use crate::output::{EventPrinter, Recorded};
 
 /// How long the last events may take after the probes are deleted.

@@ -24,7 +24,7 @@ use crate::output::Output;
 /// Shows what was published.
 pub(super) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let (filter, one_in) = arguments.selection.published()?;
-    let stop = StopCondition::new().map_err(Failure::signals)?;
+    let stop = StopCondition::new()?;
     let start = &arguments.start;
     let (begin, since_ns) = match start.since {
         Some(since) => {

@@ -20,8 +20,7 @@ use super::source::Source;
 use super::temporary_probes::{HostProbes, TemporaryProbes};
 use crate::command::connection::connect;
 use crate::command::definitions::{Definitions, are_calls, definitions};
-use crate::command::many_hosts::{HostCommand, HostRun, OnHost, Problem, confirm, exit, remember};
-use crate::command::open_file_limit::raise;
+use crate::command::many_hosts::{HostCommand, HostRun, OnHost, Problem, confirm, exit, raise, remember};
 use crate::command::stop_condition::StopCondition;
 use crate::command::{Exit, Failure};
 use crate::global::{Fleet, Global};
@@ -106,7 +105,7 @@ impl Session {
             output.without_progress();
         }
         let Some(fleet) = &global.fleet else {
-            let mut stop = StopCondition::new().map_err(Failure::signals)?;
+            let mut stop = StopCondition::new()?;
             // The daemon deletes probes that were already defined when their hold is dropped.
             let has_probes = !self.definitions.is_empty();
             let opened = tokio::select! {
@@ -120,7 +119,7 @@ impl Session {
         if !self.definitions.is_empty() {
             confirm(Some(self.plan()), global, fleet, output).await?;
         }
-        let mut stop = StopCondition::new().map_err(Failure::signals)?;
+        let mut stop = StopCondition::new()?;
         let opened = self.open_many((global, fleet), calls, &mut stop, output).await?;
         let (exit, accounts) = self.show(opened, stop, global, output).await?;
         let missing = accounts.iter().filter(|account| account.outcome != Outcome::Answered);

@@ -15,7 +15,7 @@ use super::super::Failure;
 use super::super::changes::is_taken_back;
 use super::super::connection::parallel;
 use super::super::document_changes::compare_one;
-use super::super::open_file_limit::raise_for;
+use super::super::many_hosts::raise_for;
 use super::state_file::StateFile;
 use crate::global::Global;
 use crate::output::{Output, state_name, waits_for_module};

@@ -135,7 +135,7 @@ async fn go_on(
 ) -> Result<Exit, Failure> {
     let hosts = hosts(global, &state)?;
     // Before the first event is reported: a signal that follows it is not lost.
-    let mut stop = StopCondition::new().map_err(Failure::signals)?;
+    let mut stop = StopCondition::new()?;
     let world = LiveWorld::new(global, hosts, &state, Some(file), output)?;
     let work = async {
         match way {
