@@ -7,10 +7,11 @@ use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
 
+use crate::command::probe_selection::ProbeSelection;
 use crate::command::{
     Exit, Failure, add, adopt, aggregations, apply, audit, auth, check, config, debug, delete, describe,
-    diff, doctor, enable, functions, get, hist, hits, label, latency, ledger, lines, list, observe, rollout,
-    status, trace, update, vars, version,
+    diff, doctor, functions, get, hist, hits, label, latency, ledger, lines, list, observe, rollout, status,
+    trace, update, vars, version,
 };
 use crate::completion;
 use crate::global::Global;
@@ -108,10 +109,10 @@ commands! {
         Get(get::Arguments) => get::run, Each;
         /// Switch recording on
         #[command(after_help = include_str!("command/help/enable.txt"))]
-        Enable(enable::Arguments) => enable::enable, Change;
+        Enable(ProbeSelection) => update::enable, Change;
         /// Switch recording off, and keep the probes
         #[command(after_help = include_str!("command/help/disable.txt"))]
-        Disable(enable::Arguments) => enable::disable, Change;
+        Disable(ProbeSelection) => update::disable, Change;
         /// Change filters, leases and owners, or accept held-back probes
         Update(update::Arguments) => update::run, Change;
         /// Set and remove labels

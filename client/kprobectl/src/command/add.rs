@@ -5,12 +5,11 @@ use std::time::Duration;
 use clap::Args;
 use kprobed_client::api::CreateProbeRequest;
 
-use super::by_source;
 use super::changes::{self, RequestedChange};
 use super::connection::connect;
-use super::definitions::{confirm, definitions};
+use super::definitions::{by_source, confirm, definitions};
 use super::input::{DefinitionFile, definition};
-use super::label_arguments::{labels, pair};
+use super::probe_selection::{labels, pair};
 use super::update::for_so_long;
 use super::{Exit, Failure};
 use crate::global::Global;
@@ -123,7 +122,7 @@ async fn run_file(
         expanded.extend(meant.is_some().then(|| one.definition.clone()));
         let meant = match meant {
             Some(meant) => meant,
-            None => by_source::lines(&client, &global.lines, &[one.definition], Some(output)).await?,
+            None => by_source(&client, &global.lines, &[one.definition], Some(output)).await?,
         };
         for definition in meant {
             asked.push(RequestedChange::create(creation(definition, arguments)?, place.clone()));

@@ -12,7 +12,7 @@ use super::changes::{Mode, RequestedChange, send};
 use super::connection::connect;
 use super::document_changes::{PlannedDocument, compare, deletion, to_prune};
 use super::documents::{self, Declared};
-use super::label_arguments::selector;
+use super::probe_selection::selector;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{AppliedProbe, Output};

@@ -6,9 +6,8 @@ use kprobed_client::{CheckStream, Client};
 use kprobed_lang::definition::Call;
 use kprobed_lines::Definition;
 
-use super::by_source;
 use super::connection::connect;
-use super::definitions::{call, remarks};
+use super::definitions::{by_source, call, remarks};
 use super::image::{self, Images};
 use super::input::{DefinitionFile, definition};
 use super::{Exit, Failure};
@@ -52,7 +51,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     }
     let definition = definition(&arguments.definition).await?;
     let client = connect(global).await?;
-    let lines = by_source::lines(&client, &global.lines, &[definition], Some(output)).await?;
+    let lines = by_source(&client, &global.lines, &[definition], Some(output)).await?;
     let [definition] = lines.as_slice() else { return several(&client, &arguments, lines, output).await };
     let definition = definition.clone();
     if let Some(Call { entry, exit, .. }) = call(&definition)? {
@@ -148,7 +147,7 @@ async fn check_by_source(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let definitions = std::slice::from_ref(&checked.definition);
-    let lines = match by_source::lines(client, debug, definitions, Some(output)).await {
+    let lines = match by_source(client, debug, definitions, Some(output)).await {
         Ok(lines) => lines,
         Err(failure) => {
             output.note(&format!("line {} is refused:", checked.line));

@@ -1,6 +1,7 @@
 //! Definitions in arguments: the lines of the kernel's language for which they stand, as the daemon reads them.
 //!
-//! Owns the note that says what a short form became, and the confirmation of many probes. Never reads a definition
+//! Owns the notes that say what a short form, or a definition by a source line, became, and the confirmation of many
+//! probes. Never reads a definition
 //! itself, but for a call (`FUNCTION(ARGUMENTS) -> NAME`), which is two probes whose events a command joins. The return
 //! probe is the first of them, so that it records before the entry probe: a call that is under way when the command
 //! begins lacks its entry, and none its return.
@@ -8,11 +9,12 @@
 use kprobed_client::api::{CheckProbeResponse, Diagnostic, Diagnostics, RefusedBy, Verdict};
 use kprobed_client::{Client, Error, RpcError};
 use kprobed_lang::definition::{self, Call};
+use kprobed_lines::Definition;
 use tonic::Code;
 
 use super::Failure;
-use super::by_source;
-use crate::lines::Lines;
+use crate::global::Global;
+use crate::lines::{KernelLine, Lines};
 use crate::output::Output;
 
 /// More probes than these need `--yes`.
@@ -72,6 +74,70 @@ pub(in crate::command) fn call(argument: &str) -> Result<Option<Call>, Failure> 
     definition::call(argument).transpose().map_err(|problem| refused(argument, &problem))
 }
 
+/// Each definition as those that the daemon reads: one by source becomes a line for each of its places, all others
+/// stay as they are.
+///
+/// # Errors
+/// When one by source has no line.
+pub(super) async fn by_source(
+    client: &Client,
+    debug: &Lines,
+    definitions: &[String],
+    mut notes: Option<&mut Output>,
+) -> Result<Vec<String>, Failure> {
+    let mut lines = Vec::with_capacity(definitions.len());
+    for text in definitions {
+        match Definition::by_source(text) {
+            None => lines.push(text.clone()),
+            Some(read) => {
+                let made = debug.of(client, &read?).await?;
+                if let Some(output) = notes.as_deref_mut() {
+                    note_lines(text, &made, output);
+                }
+                lines.extend(made.into_iter().map(|line| line.definition));
+            }
+        }
+    }
+    Ok(lines)
+}
+
+/// The definition of a document: one by source has one line there, named as the document is.
+///
+/// # Errors
+/// When it has no line, or several.
+pub(super) async fn of_document(
+    client: &Client,
+    global: &Global,
+    (name, text): (&str, &str),
+) -> Result<Option<String>, Failure> {
+    let Some(read) = Definition::by_source(text) else { return Ok(None) };
+    let mut read = read?;
+    if let (None, Some((group, event))) = (&read.event, name.split_once('/')) {
+        read.group = Some(group.to_owned());
+        read.event = Some(event.to_owned());
+    }
+    let made = global.lines.of(client, &read).await?;
+    match made.as_slice() {
+        [only] => Ok(Some(only.definition.clone())),
+        several => {
+            let places: Vec<_> = several.iter().take(4).map(|line| format!("`{}`", line.text)).collect();
+            let message = format!("`{text}` has {} places, and a document is of one probe", several.len());
+            let hint = format!("write one of its lines: {}", places.join(", "));
+            Err(Failure::refused(message, &hint))
+        }
+    }
+}
+
+/// Says what a definition has become.
+pub(super) fn note_lines(text: &str, lines: &[KernelLine], output: &mut Output) {
+    for line in lines {
+        output.note(&format!("`{text}` is `{}`", line.text));
+        for remark in &line.remarks {
+            output.note(remark);
+        }
+    }
+}
+
 /// The definitions of arguments: the one place where a command learns what its arguments define.
 /// `notes` gets what the arguments became; absent with `--quiet`.
 ///
@@ -84,7 +150,7 @@ pub(in crate::command) async fn definitions(
     yes: bool,
     mut notes: Option<&mut Output>,
 ) -> Result<Definitions, Failure> {
-    let arguments = &*by_source::lines(client, lines, arguments, notes.as_deref_mut()).await?;
+    let arguments = &*by_source(client, lines, arguments, notes.as_deref_mut()).await?;
     let Definitions { lines: mut definitions, mut calls } = Definitions::default();
     for argument in arguments {
         if let Some(Call { entry, exit, .. }) = call(argument)? {

@@ -10,7 +10,7 @@ use kprobed_client::api::{CheckProbeRequest, DeleteProbeRequest, ListProbesReque
 use kprobed_document::{Document, ROLLOUT_LABEL, changed, creation, described, keeping_mark};
 
 use super::Failure;
-use super::by_source;
+use super::definitions::of_document;
 use super::documents::Declared;
 use crate::global::Global;
 use crate::output::Output;
@@ -38,7 +38,7 @@ pub(super) async fn compare(
     let mut planned = Vec::with_capacity(declared.len());
     for mut declared in declared {
         let written = &declared.entry.document.definition;
-        let line = by_source::of_document(client, global, (declared.name(), written)).await;
+        let line = of_document(client, global, (declared.name(), written)).await;
         if let Some(line) = line.map_err(|failure| failure.at(&declared.place()))? {
             declared.entry.document.definition = line;
         }

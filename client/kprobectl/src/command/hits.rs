@@ -15,8 +15,8 @@ use super::connection::connect;
 use super::counting::is_probe;
 use super::definitions::definitions;
 use super::observe::{NO_EVENT, TemporaryProbes};
+use super::probe_selection::glob_of_names;
 use super::{Exit, Failure};
-use crate::glob;
 use crate::global::Global;
 use crate::output::{
     Cell, Chart, Column, MessageRow, Output, ProbeCost, counted, hits_of_others, one_line, own_hits,
@@ -96,7 +96,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     if let Some(duration) = arguments.duration {
         return count(&client, global, arguments, duration, output).await;
     }
-    let pattern = glob::of_names(arguments.glob.as_deref().unwrap_or_default());
+    let pattern = glob_of_names(arguments.glob.as_deref().unwrap_or_default());
     if let Some(since) = arguments.since {
         return rates(&client, arguments, pattern, since, output).await;
     }
@@ -174,7 +174,7 @@ async fn count(
     } else {
         None
     };
-    let name_glob = if temporary.is_some() { String::new() } else { glob::of_names(&word) };
+    let name_glob = if temporary.is_some() { String::new() } else { glob_of_names(&word) };
     let label_selector = arguments.selector;
     let with_own = temporary.is_none() && !arguments.include_self;
     let hits = ListHitsRequest {

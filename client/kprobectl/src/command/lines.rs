@@ -11,8 +11,8 @@ use kprobed_document::document_of;
 use kprobed_lines::{Definition, LinesError, Listing, MadeOfLine, Place};
 use serde_json::{Value, json};
 
-use super::by_source::note;
 use super::connection::connect;
+use super::definitions::note_lines;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::lines::{Build, DebugFiles, LineProblem, Places, keep};
@@ -94,7 +94,7 @@ async fn print_definitions(
         for line in &lines {
             print_definition(text, &line.definition, output)?;
         }
-        note(text, &lines, output);
+        note_lines(text, &lines, output);
     }
     Ok(())
 }

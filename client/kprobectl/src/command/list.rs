@@ -6,8 +6,8 @@ use kprobed_client::{Client, WatchItem};
 
 use super::adopt::instances;
 use super::connection::connect;
+use super::probe_selection::glob_of_names;
 use super::{Exit, Failure};
-use crate::glob;
 use crate::global::Global;
 use crate::output::{Cell, Column, MessageRow, Output, Tone, kind_name};
 
@@ -70,7 +70,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     }
     let all = arguments.glob.is_none() && arguments.listing.selector.trim().is_empty();
     let request = ListProbesRequest {
-        name_glob: glob::of_names(arguments.glob.as_deref().unwrap_or_default()),
+        name_glob: glob_of_names(arguments.glob.as_deref().unwrap_or_default()),
         label_selector: arguments.listing.selector,
         ..Default::default()
     };
@@ -89,7 +89,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 
 /// Prints events that are not the daemon's.
 async fn foreign(client: &Client, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    let glob = glob::of_names(arguments.glob.as_deref().unwrap_or_default());
+    let glob = glob_of_names(arguments.glob.as_deref().unwrap_or_default());
     let events = client.foreign_probes(&glob).await?;
     output.rows(&events)?;
     for event in events.iter().filter(|event| !event.obstacle.is_empty()) {
@@ -108,7 +108,7 @@ async fn foreign(client: &Client, arguments: Arguments, output: &mut Output) -> 
 /// Prints changes of probes until it is interrupted.
 async fn watch(client: &Client, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let request = WatchProbesRequest {
-        name_glob: glob::of_names(arguments.glob.as_deref().unwrap_or_default()),
+        name_glob: glob_of_names(arguments.glob.as_deref().unwrap_or_default()),
         label_selector: arguments.listing.selector,
         ..Default::default()
     };

@@ -1,4 +1,4 @@
-//! Commands, one file each.
+//! Commands. Those that share their arguments share a file.
 //!
 //! Owns the way from arguments to calls of the daemon and back to an exit code, and the columns of a command's own
 //! lists. All output goes through `Output`. `dispatch` chooses the command.
@@ -16,7 +16,6 @@ pub(crate) mod delete;
 pub(crate) mod describe;
 pub(crate) mod diff;
 pub(crate) mod doctor;
-pub(crate) mod enable;
 pub(crate) mod functions;
 pub(crate) mod get;
 pub(crate) mod hist;
@@ -36,8 +35,8 @@ pub(crate) mod version;
 
 pub(crate) mod connection;
 pub(crate) mod many_hosts;
+pub(crate) mod probe_selection;
 
-mod by_source;
 mod changes;
 mod counting;
 mod definitions;
@@ -46,8 +45,6 @@ mod documents;
 mod failure;
 mod image;
 mod input;
-mod label_arguments;
-mod probe_selection;
 mod stop_condition;
 
 pub(crate) use failure::{Exit, Failure};

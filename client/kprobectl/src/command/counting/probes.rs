@@ -10,7 +10,7 @@ use kprobed_client::{Client, Error};
 use crate::command::Failure;
 use crate::command::definitions::{checked, definitions};
 use crate::command::observe::TemporaryProbes;
-use crate::glob;
+use crate::command::probe_selection::glob_of_names;
 use crate::lines::Lines;
 use crate::output::Output;
 
@@ -26,7 +26,7 @@ pub(in crate::command) async fn is_probe(client: &Client, word: &str) -> Result<
     if word.is_empty() || !word.chars().all(is_name) {
         return Ok(false);
     }
-    Ok(!client.list_probes(&glob::of_names(word)).await?.is_empty())
+    Ok(!client.list_probes(&glob_of_names(word)).await?.is_empty())
 }
 
 impl CountedProbes {

@@ -15,9 +15,9 @@ use kprobed_lang::model::Glob;
 use super::Arguments;
 use super::options::NatsArguments;
 use super::session::Opened;
+use crate::command::probe_selection::glob_of_names;
 use crate::command::stop_condition::StopCondition;
 use crate::command::{Exit, Failure};
-use crate::glob;
 use crate::global::Global;
 use crate::output::Output;
 
@@ -36,7 +36,7 @@ pub(super) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     };
     let source = connect(arguments.from.clone(), global).await?;
     let hosts = selected(source.hosts().await.map_err(|error| failure(&error))?, &global.hosts)?;
-    let globs = arguments.probes.iter().map(|pattern| glob::of_names(pattern));
+    let globs = arguments.probes.iter().map(|pattern| glob_of_names(pattern));
     // Empty: all.
     let globs: Vec<_> =
         globs.map(|glob| Glob::new(if glob.is_empty() { "*" } else { glob.as_str() })).collect();

@@ -26,7 +26,7 @@ use self::options::{Delivery, NatsArguments, Order, Selection, TimeRange};
 pub(super) use self::session::Session;
 pub(super) use self::temporary_probes::{NO_EVENT, TemporaryProbes};
 use super::{Exit, Failure};
-use crate::glob;
+use crate::command::probe_selection::glob_of_names;
 use crate::global::Global;
 use crate::output::Output;
 use crate::quantity::duration;
@@ -115,7 +115,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         return Err(Failure::usage(message, "leave `*` out to see the events of `--probe` alone"));
     }
     let patterns = arguments.probes.iter().filter(|_| !is_all);
-    let globs: Vec<String> = patterns.map(|pattern| glob::of_names(pattern)).collect();
+    let globs: Vec<String> = patterns.map(|pattern| glob_of_names(pattern)).collect();
     let request = arguments.delivery.apply(arguments.selection.request(&globs)?);
     let request = arguments.start.apply(request, cursor_file.as_ref())?;
     arguments.session(request, cursor_file).run(global, output).await
