@@ -5,13 +5,13 @@
 use std::future::{Ready, ready};
 use std::time::Duration;
 
-use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap::{CommandFactory as _, Parser, Subcommand};
 
 use crate::command::probe_selection::ProbeSelection;
 use crate::command::{
-    Exit, Failure, add, adopt, aggregations, apply, audit, auth, check, config, debug, delete, describe,
-    diff, doctor, functions, get, hist, hits, label, latency, ledger, lines, list, observe, rollout, status,
-    trace, update, vars, version,
+    Exit, Failure, NoArguments, add, adopt, aggregations, apply, audit, auth, check, config, debug, delete,
+    describe, doctor, functions, hist, hits, label, latency, lines, list, observe, rollout, status, trace,
+    update, vars, version,
 };
 use crate::completion;
 use crate::global::Global;
@@ -90,7 +90,7 @@ commands! {
         /// Create and change probes as documents describe them
         Apply(apply::Arguments) => apply::run, Change;
         /// Show what `apply` would change
-        Diff(diff::Arguments) => diff::run, Each;
+        Diff(apply::DiffArguments) => apply::diff, Each;
         /// Check whether a kernel would accept a probe
         Check(check::Arguments) => check::run, Each;
         /// Show the parameters, types and code of a function
@@ -106,7 +106,7 @@ commands! {
         #[command(visible_alias = "ls")]
         List(list::Arguments) => list::run, Each;
         /// Show all properties of probes, or list probes
-        Get(get::Arguments) => get::run, Each;
+        Get(list::GetArguments) => list::get, Each;
         /// Switch recording on
         #[command(after_help = include_str!("command/help/enable.txt"))]
         Enable(ProbeSelection) => update::enable, Change;
@@ -126,9 +126,11 @@ commands! {
         #[command(visible_alias = "profile")]
         Hits(hits::Arguments) => hits::run, Each;
         /// Show the account of every event, and the state of exporters
-        Ledger(ledger::Arguments) => ledger::run, Each;
+        #[command(after_help = include_str!("command/help/ledger.txt"))]
+        Ledger(NoArguments) => status::ledger, Each;
         /// Show health, probes, hits and losses on one page
-        Status(status::Arguments) => status::run, Each;
+        #[command(after_help = include_str!("command/help/status.txt"))]
+        Status(NoArguments) => status::run, Each;
         /// Check the host and say how to fix it, or repair the probes
         Doctor(doctor::Arguments) => doctor::run, Each;
         /// Show who changed, was refused, or received what
@@ -169,10 +171,6 @@ commands! {
         Completion(completion::Arguments) => completion, Own;
     }
 }
-
-/// Arguments of a command that has none.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct NoArguments {}
 
 /// The page of the language, which is also one of the manual.
 const LANGUAGE: &str = include_str!("../../../deploy/docs/reference/definitions.md");
@@ -220,7 +218,7 @@ impl Command {
         match self {
             Self::Version(arguments) if arguments.client => Reach::Own,
             Self::Check(arguments) if arguments.is_offline() => Reach::Own,
-            Self::Lines(arguments) if arguments.makes_index() => Reach::Own,
+            Self::Lines(arguments) if arguments.make_index.is_some() => Reach::Own,
             _ if self.is_endless() => Reach::One,
             Self::Doctor(arguments) if arguments.repair => Reach::Change,
             Self::Hits(arguments) if arguments.may_define() => Reach::Change,
@@ -236,9 +234,9 @@ impl Command {
     /// Whether its output ends only when it is interrupted.
     pub(crate) fn is_endless(&self) -> bool {
         match self {
-            Self::Audit(arguments) => arguments.is_endless(),
-            Self::List(arguments) => arguments.is_endless(),
-            Self::Get(arguments) => arguments.is_endless(),
+            Self::Audit(arguments) => arguments.selection.follow,
+            Self::List(arguments) => arguments.listing.watch,
+            Self::Get(arguments) => arguments.listing.watch,
             _ => false,
         }
     }
@@ -246,7 +244,7 @@ impl Command {
     /// How long it takes by itself, whatever the daemon takes.
     pub(crate) fn lasts(&self) -> Duration {
         match self {
-            Self::Hits(arguments) => arguments.lasts(),
+            Self::Hits(arguments) => arguments.duration.unwrap_or_default(),
             _ => Duration::ZERO,
         }
     }
@@ -313,13 +311,13 @@ impl Command {
     pub(crate) fn prints_list(&self) -> bool {
         match self {
             Self::Aggregations(arguments) => arguments.prints_list(),
-            Self::Audit(arguments) => arguments.prints_list(),
+            Self::Audit(arguments) => arguments.command.is_none(),
             Self::Auth(arguments) => arguments.prints_list(),
             Self::Config(arguments) => arguments.prints_list(),
             Self::Describe(arguments) => arguments.code,
             Self::Doctor(arguments) => arguments.repair,
-            Self::List(arguments) => !arguments.is_endless(),
-            Self::Get(arguments) => !arguments.is_endless(),
+            Self::List(arguments) => !arguments.listing.watch,
+            Self::Get(arguments) => !arguments.listing.watch,
             Self::Check(_) | Self::Ledger(_) | Self::Status(_) | Self::Version(_) | Self::Debug(_) => false,
             _ => self.reach() != Reach::Together && self.reach() != Reach::Own,
         }

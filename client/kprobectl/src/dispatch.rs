@@ -8,7 +8,7 @@ use std::sync::Arc;
 use crate::cli::{Cli, Command, Reach};
 use crate::command::connection::{Destination, destination};
 use crate::command::many_hosts::{self, HostCommand, OnHost};
-use crate::command::{Exit, Failure, diff};
+use crate::command::{Exit, Failure, apply};
 use crate::global::{Fleet, Format, Global};
 use crate::output::Output;
 
@@ -67,7 +67,7 @@ fn on_each(command: Command) -> HostCommand {
         Box::pin(async move {
             let result = match command {
                 // Exit codes of `diff` have a meaning of their own.
-                Command::Diff(arguments) => diff::answer(&global, arguments, &mut output).await,
+                Command::Diff(arguments) => apply::differ(&global, arguments, &mut output).await,
                 command => command.run_on_host(&global, &mut output).await,
             };
             (result, output)

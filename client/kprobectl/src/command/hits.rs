@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     glob: Option<String>,
     /// Count for this time, and show the rates
     #[arg(long = "for", alias = "duration", value_name = "DURATION", value_parser = duration, conflicts_with_all = ["step", "since", "until", "cost"])]
-    duration: Option<Duration>,
+    pub(crate) duration: Option<Duration>,
     /// Show only the N that were hit most often, the most frequent first [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["since", "until", "cost"])]
     top: Option<u32>,
@@ -61,11 +61,6 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// How long it counts.
-    pub(crate) fn lasts(&self) -> Duration {
-        self.duration.unwrap_or_default()
-    }
-
     /// Whether it may define temporary probes.
     pub(crate) fn may_define(&self) -> bool {
         self.duration.is_some()

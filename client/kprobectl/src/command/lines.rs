@@ -33,17 +33,10 @@ pub(crate) struct Arguments {
     port: Option<String>,
     /// Make an index of this file or package
     #[arg(long, value_name = "FILE", conflicts_with_all = ["range", "definitions"])]
-    make_index: Option<PathBuf>,
+    pub(crate) make_index: Option<PathBuf>,
     /// Where to write the index [default: where commands of this user look for it]
     #[arg(long, value_name = "FILE", requires = "make_index")]
     to: Option<PathBuf>,
-}
-
-impl Arguments {
-    /// Whether it makes an index of a file: no daemon is asked.
-    pub(crate) fn makes_index(&self) -> bool {
-        self.make_index.is_some()
-    }
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {

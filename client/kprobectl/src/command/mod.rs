@@ -14,15 +14,12 @@ pub(crate) mod config;
 pub(crate) mod debug;
 pub(crate) mod delete;
 pub(crate) mod describe;
-pub(crate) mod diff;
 pub(crate) mod doctor;
 pub(crate) mod functions;
-pub(crate) mod get;
 pub(crate) mod hist;
 pub(crate) mod hits;
 pub(crate) mod label;
 pub(crate) mod latency;
-pub(crate) mod ledger;
 pub(crate) mod lines;
 pub(crate) mod list;
 pub(crate) mod observe;
@@ -47,4 +44,10 @@ mod image;
 mod input;
 mod stop_condition;
 
+use clap::Args;
+
 pub(crate) use failure::{Exit, Failure};
+
+/// Arguments of a command that has none.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct NoArguments {}
