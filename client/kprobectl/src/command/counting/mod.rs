@@ -17,7 +17,6 @@ use kprobed_client::api::{AggregationKey, AggregationSnapshot, AggregationSpec, 
 use kprobed_client::{AggregationStream, Client};
 
 pub(super) use self::count_key::CountKey;
-use self::probes::CountedProbes;
 pub(super) use self::probes::is_probe;
 use super::connection::connect;
 use super::stop_condition::{StopCondition, StopReason};
@@ -142,7 +141,7 @@ impl Count {
         if let Some(name) = &life.keep {
             let made = async {
                 let client = connect(global).await?;
-                if let Some(refused) = probes::not_kept(&CountedProbes::undefined(&client, &spec).await?) {
+                if let Some(refused) = probes::not_kept(&probes::undefined(&client, &spec).await?) {
                     return Err(refused);
                 }
                 Ok::<_, Failure>(client.create_aggregation(name, spec, life.lease).await?)
@@ -158,7 +157,7 @@ impl Count {
         }
         let ready = async {
             let client = connect(global).await?;
-            let probes = CountedProbes::define(&client, &global.lines, &mut spec, output).await?;
+            let probes = probes::define(&client, &global.lines, &mut spec, output).await?;
             Ok::<_, Failure>((client, probes))
         };
         let (client, probes) = tokio::select! {
@@ -175,12 +174,14 @@ impl Count {
         let reason = counting.follow(&mut printer, true).await.map_err(Failure::in_stream)?;
         let last = counting.end().await?;
         printer.last(&last)?;
-        let deleted = tokio::select! {
-            deleted = probes.delete() => deleted,
-            () = counting.stop.signal() => Ok(()),
-        };
-        if let Err(error) = deleted {
-            output.note(&format!("the daemon deletes the probes when this command has ended: {error}"));
+        if let Some(probes) = probes {
+            let deleted = tokio::select! {
+                deleted = probes.delete() => deleted.map(drop),
+                () = counting.stop.signal() => Ok(()),
+            };
+            if let Err(error) = deleted {
+                output.note(&format!("the daemon deletes the probes when this command has ended: {error}"));
+            }
         }
         Ok(reason.exit(life.duration.is_some()))
     }

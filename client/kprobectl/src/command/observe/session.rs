@@ -54,7 +54,8 @@ pub(in crate::command) struct Session {
 /// Streams that have begun, or begin.
 pub(super) struct Opened {
     source: Source,
-    probes: Option<HostProbes>,
+    /// Temporary probes, by host.
+    probes: HashMap<String, Arc<TemporaryProbes>>,
     /// What is observed of one daemon, in words.
     observing: Option<String>,
     /// Counts of the observed probes, if the end of the command is to say which runs the kernel skipped.
@@ -71,7 +72,7 @@ impl Opened {
     /// Hosts of these names, all of which are in the stream.
     pub(super) fn hosts(merged: MergedStream, names: Vec<String>, since_ns: Option<i64>) -> Self {
         let source = Source::of_many(merged, names.len(), since_ns);
-        let (probes, observing, before) = (None, None, None);
+        let (probes, observing, before) = (HashMap::new(), None, None);
         Self { source, probes, observing, before, names, missing: Vec::new(), is_interrupted: false }
     }
 }
@@ -141,8 +142,9 @@ impl Session {
     ) -> Result<Opened, Failure> {
         let mut request = self.request.clone();
         let client = connect(global).await?;
-        let mut probes = None;
-        if !self.definitions.is_empty() {
+        let mut probes = HashMap::new();
+        let has_probes = !self.definitions.is_empty();
+        if has_probes {
             let notes = (!self.quiet).then_some(&mut *output);
             let Definitions { lines, calls: places } =
                 definitions(&client, &global.lines, &self.definitions, global.yes, notes).await?;
@@ -151,8 +153,7 @@ impl Session {
             if let Some(calls) = &mut calls {
                 calls.add_host("", temporary.probes(), &places)?;
             }
-            let hosts = HashMap::from([(String::new(), Arc::new(temporary))]);
-            probes = Some(HostProbes::new(hosts, output.keeping()));
+            probes.insert(String::new(), Arc::new(temporary));
         }
         let mut observing = None;
         let mut before = None;
@@ -160,17 +161,17 @@ impl Session {
         if !self.quiet {
             let observed = ObservedProbes::by(&client, &request).await?;
             if !self.ends {
-                if probes.is_none() {
+                if !has_probes {
                     observed.note_silence(&request, output);
                 }
                 observing = Some(observed.description());
                 before = CountsBefore::read(&client, &request).await.ok().map(AllCounts::of_one);
             }
             observed.note_lacking_fields(&self.form.fields, output);
-            selected = probes.is_none().then_some(observed);
+            selected = (!has_probes).then_some(observed);
         }
         // Temporary probes end with the connection, so that it is not made again.
-        let once = self.once || probes.is_some();
+        let once = self.once || has_probes;
         let stream = ResumingStream::open(&client, request).await?;
         if let (Some(observed), Some(started)) = (selected, stream.started()) {
             observed.note_filters(&started.filters, output);
@@ -253,7 +254,6 @@ impl Session {
             probes.insert(host.name.clone(), Arc::new(temporary));
             ways.push((host, client, request));
         }
-        let probes = Some(HostProbes::new(probes, output.keeping()));
         let opened = Opened::hosts(MergedStream::open_on(ways, options), names, None);
         let source = opened.source.joining(calls);
         Ok(Opened { source, probes, before, missing, is_interrupted: run.is_interrupted, ..opened })
@@ -288,6 +288,7 @@ impl Session {
         let width = names.iter().map(|name| name.chars().count()).max().map(|width| width.max("HOST".len()));
         let style = self.form.style(global, self.quiet, width);
         let style = EventStyle { are_calls: are_calls(&self.definitions), limit: self.count, ..style };
+        let probes = HostProbes::new(probes, output.keeping());
         let mut printer = EventPrinter::new(output, &style);
         if !is_one {
             printer.start()?;
@@ -308,7 +309,9 @@ impl Session {
         let is_lost =
             is_one && !self.ends && matches!(end, Ok(End::Stopped(_))) && follow.source.started("").is_none();
         let mut end = follow.delete(end, &mut stop, &mut printer).await;
-        let Follow { mut source, before, child, has_begun, .. } = follow;
+        let Follow { mut source, probes, before, child, has_begun, .. } = follow;
+        // Those that are left are deleted by their daemons now.
+        drop(probes);
         if !end.as_ref().is_err_and(Failure::is_broken_pipe)
             && let Err(failure) = source.finish(&mut printer).await
         {
