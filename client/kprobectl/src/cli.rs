@@ -10,8 +10,8 @@ use clap::{CommandFactory as _, Parser, Subcommand};
 use crate::command::probe_selection::ProbeSelection;
 use crate::command::{
     Exit, Failure, NoArguments, add, adopt, aggregations, apply, audit, auth, check, config, debug, delete,
-    describe, doctor, functions, hist, hits, label, latency, lines, list, observe, rollout, status, trace,
-    update, vars, version,
+    describe, doctor, functions, hist, hits, label, lines, list, observe, rollout, status, update, vars,
+    version,
 };
 use crate::completion;
 use crate::global::Global;
@@ -144,11 +144,11 @@ commands! {
         /// Follow events, or read the history
         Observe(observe::Arguments) => observe::run, Together;
         /// Define probes while the command runs, and follow their events
-        Trace(trace::Arguments) => trace::run, Together;
+        Trace(observe::TraceArguments) => observe::trace, Together;
         /// Count events in the kernel, by fields, tasks or CPUs
         Hist(hist::Arguments) => hist::run, Together;
         /// Measure in the kernel the time between two probes
-        Latency(latency::Arguments) => latency::run, Together;
+        Latency(hist::LatencyArguments) => hist::latency, Together;
         /// Count the call stacks that lead to a probe: `hist --by stack`
         Stacks(hist::Arguments) => hist::stacks, Together;
         /// List, read and delete aggregations

@@ -39,7 +39,7 @@ pub(super) struct Selection {
 /// Options that select events of a probe.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Selection")]
-pub(crate) struct Conditions {
+pub(super) struct Conditions {
     /// Only events that pass this filter [default: all]
     #[arg(long, value_name = "EXPRESSION", default_value = "", hide_default_value = true)]
     filter: String,
@@ -114,7 +114,7 @@ pub(super) struct Delivery {
 /// Options for the output of events.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
-pub(crate) struct OutputOptions {
+pub(super) struct OutputOptions {
     /// Show only these: fields of the probe, `tid`, `comm`, `context`, `location` [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(super) fields: Vec<String>,
@@ -213,7 +213,7 @@ impl Selection {
 
 impl Conditions {
     /// A request for the events of all probes that match.
-    pub(in crate::command) fn request(&self) -> Result<StreamRequest, Failure> {
+    pub(super) fn request(&self) -> Result<StreamRequest, Failure> {
         Ok(StreamRequest::new().filter(self.text()?).sample_one_in(self.sample))
     }
 
@@ -254,7 +254,7 @@ fn of_comm(comm: &str) -> Result<String, Failure> {
 }
 
 /// How long to wait for a host, which is some time.
-pub(in crate::command) fn max_wait(text: &str) -> Result<Duration, String> {
+pub(super) fn max_wait(text: &str) -> Result<Duration, String> {
     let wait = duration(text)?;
     if wait.is_zero() {
         return Err("it is zero, and every answer takes some time: write a time such as `2s`".to_owned());

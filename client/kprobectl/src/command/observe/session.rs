@@ -27,28 +27,28 @@ use crate::global::{Fleet, Global};
 use crate::output::{EventPrinter, EventStyle, Output};
 
 /// Which events to follow, for how long, and how to show them.
-pub(in crate::command) struct Session {
-    pub(in crate::command) request: StreamRequest,
+pub(super) struct Session {
+    pub(super) request: StreamRequest,
     /// Temporary probes.
-    pub(in crate::command) definitions: Vec<String>,
+    pub(super) definitions: Vec<String>,
     /// They record the call stack of the kernel with each event.
-    pub(in crate::command) stack: bool,
+    pub(super) stack: bool,
     /// The program to run as a child process. Empty for none.
-    pub(in crate::command) command: Vec<String>,
-    pub(in crate::command) count: Option<u64>,
-    pub(in crate::command) duration: Option<Duration>,
+    pub(super) command: Vec<String>,
+    pub(super) count: Option<u64>,
+    pub(super) duration: Option<Duration>,
     /// How long the others wait for a silent host.
-    pub(in crate::command) max_wait: Duration,
-    pub(in crate::command) quiet: bool,
-    pub(in crate::command) form: OutputOptions,
+    pub(super) max_wait: Duration,
+    pub(super) quiet: bool,
+    pub(super) form: OutputOptions,
     /// Put the events of one daemon into the order of time here as well.
-    pub(in crate::command) ordered: bool,
+    pub(super) ordered: bool,
     /// Where the stream of one daemon begins and ends.
-    pub(in crate::command) cursor_file: Option<CursorFile>,
+    pub(super) cursor_file: Option<CursorFile>,
     /// The stream has an end.
-    pub(in crate::command) ends: bool,
+    pub(super) ends: bool,
     /// Do not connect again.
-    pub(in crate::command) once: bool,
+    pub(super) once: bool,
 }
 
 /// Streams that have begun, or begin.
@@ -79,11 +79,7 @@ impl Opened {
 
 impl Session {
     /// Follows the events of the daemon, or of all hosts.
-    pub(in crate::command) async fn run(
-        mut self,
-        global: &Global,
-        output: &mut Output,
-    ) -> Result<Exit, Failure> {
+    pub(super) async fn run(mut self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         for field in &self.form.fields {
             self.request = self.request.field(field.clone());
         }
