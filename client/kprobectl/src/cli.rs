@@ -98,7 +98,7 @@ commands! {
         /// Show the lines of a source that can be probed
         Lines(lines::Arguments) => lines::run, Each;
         /// Show the variables at a line, and how a probe reads them
-        Vars(vars::Arguments) => vars::run, Each;
+        Vars(lines::VarsArguments) => lines::vars, Each;
         /// Find functions by name
         #[command(visible_alias = "symbols")]
         Functions(functions::Arguments) => functions::run, Each;

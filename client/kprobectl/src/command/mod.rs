@@ -25,7 +25,6 @@ pub(crate) mod observe;
 pub(crate) mod rollout;
 pub(crate) mod status;
 pub(crate) mod update;
-pub(crate) mod vars;
 pub(crate) mod version;
 
 pub(crate) mod connection;

@@ -3,7 +3,6 @@
 //! Owns the arguments and the requests for them. Events that arrive faster than they are printed wait in
 //! the daemon's queue for this client; what that queue drops is reported as a loss.
 
-mod cursor_file;
 mod follow;
 #[cfg(feature = "nats")]
 mod from_nats;
@@ -21,11 +20,11 @@ use clap::Args;
 use kprobed_client::api::EventOrder;
 use kprobed_client::event::StreamRequest;
 
-use self::cursor_file::CursorFile;
 use self::options::{
     Conditions, Delivery, NatsArguments, Order, OutputOptions, Selection, TimeRange, max_wait,
 };
 use self::session::Session;
+use self::source::CursorFile;
 pub(super) use self::temporary_probes::{NO_EVENT, TemporaryProbes};
 use super::{Exit, Failure};
 use crate::command::probe_selection::glob_of_names;

@@ -11,7 +11,7 @@ use kprobed_client::event::format::{LocationForm, TextParts};
 #[cfg(feature = "nats")]
 use kprobed_client::event::{EventFilter, EventFilterError};
 
-use super::cursor_file::CursorFile;
+use super::source::CursorFile;
 use crate::command::{Exit, Failure};
 use crate::global::{Format, Global};
 use crate::output::{EventStyle, TimeForm};

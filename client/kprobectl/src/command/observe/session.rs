@@ -10,13 +10,12 @@ use kprobed_client::event::{ResumingStream, StreamRequest};
 use kprobed_client::fleet::{HostLedger, Outcome};
 use kprobed_client::merge::{HostAccount, HostState, MergeOptions, MergedStream};
 
-use super::cursor_file::CursorFile;
 use super::follow::{End, Follow};
 use super::joined::JoinedCalls;
 use super::options::OutputOptions;
 use super::selection_notes::ObservedProbes;
 use super::skipped_runs::{AllCounts, CountsBefore};
-use super::source::Source;
+use super::source::{CursorFile, Source};
 use super::temporary_probes::{HostProbes, TemporaryProbes};
 use crate::command::connection::connect;
 use crate::command::definitions::{Definitions, are_calls, definitions};
