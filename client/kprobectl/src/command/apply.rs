@@ -158,36 +158,12 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     Ok(sent.exit)
 }
 
-/// Never ends with 1 unless there is a difference.
+/// Ends with 1 if there is a difference. What `dispatch` makes of a failure never does.
 pub(crate) async fn diff(
-    global: &Global,
-    arguments: DiffArguments,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    differ(global, arguments, output).await.or_else(|failure| ended_by(failure, output))
-}
-
-/// The exit code after a failure. A reader that closed the pipe is none.
-fn ended_by(failure: Failure, output: &mut Output) -> Result<Exit, Failure> {
-    if failure.is_broken_pipe() { Err(failure) } else { Ok(failure.report(output).max(Exit::Usage)) }
-}
-
-/// The same, with failures as they are.
-pub(crate) async fn differ(
-    global: &Global,
-    arguments: DiffArguments,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
-    let found = differences(global, arguments, output).await?;
-    output.differences(&found)?;
-    Ok(if found.is_empty() { Exit::Success } else { Exit::Refused })
-}
-
-async fn differences(
     global: &Global,
     DiffArguments { files, prune }: DiffArguments,
     output: &mut Output,
-) -> Result<Vec<ProbeDifference>, Failure> {
+) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let planned = compare(&client, global, files.declared).await?;
     let pruned = match prune.selector {
@@ -214,30 +190,6 @@ async fn differences(
             after: String::new(),
         });
     }
-    Ok(found)
-}
-
-#[cfg(test)]
-mod tests {
-    use std::io;
-
-    use clap::Parser as _;
-
-    use super::*;
-
-    #[derive(clap::Parser)]
-    struct Options {
-        #[command(flatten)]
-        global: Global,
-    }
-
-    #[test]
-    fn a_closed_pipe_is_no_failed_comparison() {
-        let Options { global } = Options::parse_from(["kprobectl"]);
-        let mut output = Output::new(&global).keeping();
-        let closed = ended_by(io::Error::from(io::ErrorKind::BrokenPipe).into(), &mut output);
-        assert!(closed.is_err_and(|failure| failure.is_broken_pipe()));
-        let failed = ended_by(Failure::refused("no", "yes"), &mut output);
-        assert_eq!(failed.ok(), Some(Exit::Usage));
-    }
+    output.differences(&found)?;
+    Ok(if found.is_empty() { Exit::Success } else { Exit::Refused })
 }

@@ -39,20 +39,14 @@ pub(crate) struct HostCommand {
 
 /// One operation on many hosts.
 pub(super) struct HostRun<T> {
-    run: Run<Answer<T>, Problem>,
+    run: Run<(HostRecord, T), Problem>,
     timeout: Duration,
     /// A signal has ended it.
     pub(super) is_interrupted: bool,
     is_change: bool,
-    /// Of the hosts that are accounted for. Absent if answers are printed as they come.
-    progress: Option<Progress>,
+    /// Of the hosts that are accounted for. Hidden if answers are printed as they come.
+    progress: Progress,
     done: usize,
-}
-
-struct Answer<T> {
-    value: T,
-    kernel: String,
-    said: HostOutput,
 }
 
 /// Failure of an operation on one host, with what was printed before it: a part of a change may have been made.
@@ -106,7 +100,7 @@ impl<T: Send + 'static> HostRun<T> {
         let run = Run::start(
             fleet.hosts.clone(),
             fan_out(global, fleet, is_change),
-            move |_host: Host, client: Client| {
+            move |host: Host, client: Client| {
                 let shared = Arc::clone(&shared);
                 async move {
                     let output = shared.1.keeping();
@@ -119,12 +113,16 @@ impl<T: Send + 'static> HostRun<T> {
                         Ok(done) => done,
                         Err(problem) => return Err(Problem { kernel, ..problem }),
                     };
-                    Ok(Answer { value, kernel, said: output.into_kept() })
+                    let (outcome, said) = (Outcome::Answered, output.into_kept());
+                    Ok((HostRecord { host: host.name, outcome, kernel, said }, value))
                 }
             },
         );
-        let progress =
-            (!output.is_structured()).then(|| output.progress("waiting for hosts", fleet.hosts.len()));
+        let progress = if output.is_structured() {
+            Progress::hidden()
+        } else {
+            output.progress("waiting for hosts", fleet.hosts.len())
+        };
         Self { run, timeout: global.timeout, is_interrupted: false, is_change, progress, done: 0 }
     }
 
@@ -143,19 +141,15 @@ impl<T: Send + 'static> HostRun<T> {
             }
         };
         let Some(report) = report else {
-            self.progress = None;
+            self.progress = Progress::hidden();
             return None;
         };
         self.done += 1;
-        if let Some(progress) = &self.progress {
-            progress.set(self.done);
-        }
+        self.progress.set(self.done);
         let outcome = report.outcome();
         let host = report.host.name;
         let (kernel, said, reason, exit) = match report.result {
-            Ok(Answer { value, kernel, said }) => {
-                return Some((HostRecord { host, outcome, kernel, said }, Ok(value)));
-            }
+            Ok((record, value)) => return Some((record, Ok(value))),
             Err(NoAnswer::Operation { error, .. }) => match outcome {
                 Outcome::Refused => (error.kernel, *error.said, error.reason, error.exit),
                 // The deadlines of the request and of the host are equal: either may be noticed first.
