@@ -156,16 +156,7 @@ impl NatsSource {
     /// # Errors
     /// See [`NatsError`].
     pub async fn open(&self, host: &str, request: NatsRequest) -> Result<NatsStream, NatsError> {
-        NatsStream::open(self.clone(), host, request).await
-    }
-}
-
-impl NatsStream {
-    pub(super) async fn open(
-        source: NatsSource,
-        host: &str,
-        request: NatsRequest,
-    ) -> Result<Self, NatsError> {
+        let source = self.clone();
         let subject = source.subjects.of(host, &Topic::Alive);
         let alive = if request.until_now {
             None
@@ -188,7 +179,7 @@ impl NatsStream {
         let last = if request.start == NatsStart::Now { ended } else { 0 };
         let (sign, there) = (None, (behind, ended));
         let filtering = request.filter.clone().map(|filter| Filtering::new(filter, &host));
-        Ok(Self {
+        Ok(NatsStream {
             source,
             host,
             request,
@@ -204,7 +195,9 @@ impl NatsStream {
             end,
         })
     }
+}
 
+impl NatsStream {
     /// The next item. None: the requested end. After an error, [`NatsStream::reopen`] continues
     /// after the last message.
     ///
