@@ -62,7 +62,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     };
     require_no_deletion(&line, "this line")?;
     let client = connect(global).await?;
-    let lines = definitions(&client, &global.lines, &[line], global.yes, Some(output)).await?.lines;
+    let lines = definitions(&client, &global.lines, &[line], global.yes, output).await?.lines;
     let requests: Vec<_> =
         lines.into_iter().map(|line| creation(line, &arguments)).collect::<Result<_, _>>()?;
     let [request] = requests.as_slice() else {
@@ -122,7 +122,7 @@ async fn run_file(
         expanded.extend(meant.is_some().then(|| one.definition.clone()));
         let meant = match meant {
             Some(meant) => meant,
-            None => by_source(&client, &global.lines, &[one.definition], Some(output)).await?,
+            None => by_source(&client, &global.lines, &[one.definition], output).await?,
         };
         for definition in meant {
             asked.push(RequestedChange::create(creation(definition, arguments)?, place.clone()));

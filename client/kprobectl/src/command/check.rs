@@ -51,7 +51,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     }
     let definition = definition(&arguments.definition).await?;
     let client = connect(global).await?;
-    let lines = by_source(&client, &global.lines, &[definition], Some(output)).await?;
+    let lines = by_source(&client, &global.lines, &[definition], output).await?;
     let [definition] = lines.as_slice() else { return several(&client, &arguments, lines, output).await };
     let definition = definition.clone();
     if let Some(Call { entry, exit, .. }) = call(&definition)? {
@@ -74,7 +74,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 }
 
 /// The exit code of a verdict.
-fn exit_of(check: Option<&CheckProbeResponse>) -> Exit {
+pub(super) fn exit_of(check: Option<&CheckProbeResponse>) -> Exit {
     if check.is_some_and(|check| check.verdict() == Verdict::Accepted) {
         Exit::Success
     } else {
@@ -147,7 +147,7 @@ async fn check_by_source(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let definitions = std::slice::from_ref(&checked.definition);
-    let lines = match by_source(client, debug, definitions, Some(output)).await {
+    let lines = match by_source(client, debug, definitions, output).await {
         Ok(lines) => lines,
         Err(failure) => {
             output.note(&format!("line {} is refused:", checked.line));

@@ -83,7 +83,7 @@ pub(super) async fn by_source(
     client: &Client,
     debug: &Lines,
     definitions: &[String],
-    mut notes: Option<&mut Output>,
+    output: &mut Output,
 ) -> Result<Vec<String>, Failure> {
     let mut lines = Vec::with_capacity(definitions.len());
     for text in definitions {
@@ -91,9 +91,7 @@ pub(super) async fn by_source(
             None => lines.push(text.clone()),
             Some(read) => {
                 let made = debug.of(client, &read?).await?;
-                if let Some(output) = notes.as_deref_mut() {
-                    note_lines(text, &made, output);
-                }
+                note_lines(text, &made, output);
                 lines.extend(made.into_iter().map(|line| line.definition));
             }
         }
@@ -139,7 +137,7 @@ pub(super) fn note_lines(text: &str, lines: &[KernelLine], output: &mut Output) 
 }
 
 /// The definitions of arguments: the one place where a command learns what its arguments define.
-/// `notes` gets what the arguments became; absent with `--quiet`.
+/// `output` gets the notes of what the arguments became.
 ///
 /// # Errors
 /// When the daemon does not answer, or there are more probes than are made without `--yes`.
@@ -148,31 +146,26 @@ pub(in crate::command) async fn definitions(
     lines: &Lines,
     arguments: &[String],
     yes: bool,
-    mut notes: Option<&mut Output>,
+    output: &mut Output,
 ) -> Result<Definitions, Failure> {
-    let arguments = &*by_source(client, lines, arguments, notes.as_deref_mut()).await?;
+    let arguments = &*by_source(client, lines, arguments, output).await?;
     let Definitions { lines: mut definitions, mut calls } = Definitions::default();
     for argument in arguments {
         if let Some(Call { entry, exit, .. }) = call(argument)? {
-            let became = format!("`{}` is `{entry}` and `{exit}`", argument.trim());
-            if let Some(output) = notes.as_deref_mut() {
-                output.note(&became);
-            }
+            output.note(&format!("`{}` is `{entry}` and `{exit}`", argument.trim()));
             calls.push(definitions.len());
             definitions.extend([exit, entry]);
             continue;
         }
         let checked = checked(client, argument).await?;
         for remark in remarks(argument, &checked) {
-            if let Some(output) = notes.as_deref_mut() {
-                output.note(&remark);
-            }
+            output.note(&remark);
         }
         match checked.lines.len() {
             0 | 1 => definitions.push(argument.clone()),
             // What is listed by name is refused with its reason.
             _ if !argument.contains(['*', '?']) => definitions.extend(checked.lines),
-            _ => definitions.extend(accepted(client, argument, &checked.lines, notes.as_deref_mut()).await?),
+            _ => definitions.extend(accepted(client, argument, &checked.lines, output).await?),
         }
     }
     confirm(arguments, definitions.len(), yes)?;
@@ -184,7 +177,7 @@ async fn accepted(
     client: &Client,
     argument: &str,
     lines: &[String],
-    notes: Option<&mut Output>,
+    output: &mut Output,
 ) -> Result<Vec<String>, Failure> {
     let text = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect::<String>().into_bytes();
     let mut checks = client.check_probes(tokio_stream::once(text), false).await?;
@@ -199,7 +192,7 @@ async fn accepted(
         let message = format!("none of the {left_out} probes of `{}` is possible here", argument.trim());
         return Err(Failure::refused(message, "`kprobectl check` shows why"));
     }
-    if let Some(output) = notes.filter(|_| left_out > 0) {
+    if left_out > 0 {
         let probes = if left_out == 1 { "probe that is" } else { "probes that are" };
         output.note(&format!("left out {left_out} {probes} not possible: `kprobectl check` shows why"));
     }

@@ -164,7 +164,7 @@ async fn count(
             ..CreateProbeRequest::default()
         };
         let words = std::slice::from_ref(&word);
-        let lines = definitions(client, &global.lines, words, global.yes, Some(output)).await?.lines;
+        let lines = definitions(client, &global.lines, words, global.yes, output).await?.lines;
         Some(TemporaryProbes::define(client, lines, &form, output).await?)
     } else {
         None

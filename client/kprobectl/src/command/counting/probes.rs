@@ -59,7 +59,7 @@ pub(super) async fn define(
     for word in possible(client, spec, &undefined).await? {
         let word = &word;
         let words = std::slice::from_ref(word);
-        let meant = definitions(client, lines, words, true, Some(output)).await?.lines;
+        let meant = definitions(client, lines, words, true, output).await?.lines;
         let [line] = meant.as_slice() else { return Err(several(word, meant.len())) };
         defined.push(line.clone());
     }

@@ -140,7 +140,8 @@ impl Session {
         let mut probes = HashMap::new();
         let has_probes = !self.definitions.is_empty();
         if has_probes {
-            let notes = (!self.quiet).then_some(&mut *output);
+            let mut unseen = output.keeping();
+            let notes = if self.quiet { &mut unseen } else { &mut *output };
             let Definitions { lines, calls: places } =
                 definitions(&client, &global.lines, &self.definitions, global.yes, notes).await?;
             let temporary = TemporaryProbes::define(&client, lines, &self.form_of_probes(), output).await?;
@@ -213,7 +214,8 @@ impl Session {
             let (arguments, form, global) = (arguments.clone(), form.clone(), shared.clone());
             async move {
                 let made = async {
-                    let notes = (!quiet).then_some(&mut output);
+                    let mut unseen = output.keeping();
+                    let notes = if quiet { &mut unseen } else { &mut output };
                     let Definitions { lines, calls } =
                         definitions(&client, &global.lines, &arguments, global.yes, notes).await?;
                     let made = TemporaryProbes::define(&client, lines, &form, &mut output).await?;

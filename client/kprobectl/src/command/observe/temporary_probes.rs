@@ -44,8 +44,7 @@ impl TemporaryProbes {
         arguments: &[String],
         output: &mut Output,
     ) -> Result<Exit, Failure> {
-        let definitions =
-            definitions(client, &global.lines, arguments, global.yes, Some(output)).await?.lines;
+        let definitions = definitions(client, &global.lines, arguments, global.yes, output).await?.lines;
         let count = definitions.len();
         let asked = definitions.into_iter().zip(1..).map(|(definition, number)| {
             let place = if count > 1 { format!("definition {number}") } else { String::new() };
