@@ -217,7 +217,7 @@ impl Command {
     pub(crate) fn reach(&self) -> Reach {
         match self {
             Self::Version(arguments) if arguments.client => Reach::Own,
-            Self::Check(arguments) if arguments.is_offline() => Reach::Own,
+            Self::Check(arguments) if arguments.images.are_given() => Reach::Own,
             Self::Lines(arguments) if arguments.make_index.is_some() => Reach::Own,
             _ if self.is_endless() => Reach::One,
             Self::Doctor(arguments) if arguments.repair => Reach::Change,

@@ -12,8 +12,7 @@ use kprobed_document::{document_of, write};
 
 use super::changes::{Mode, RequestedChange, send};
 use super::connection::connect;
-use super::document_changes::{PlannedDocument, compare, deletion, to_prune};
-use super::documents::{self, Declared};
+use super::documents::{self, Declared, PlannedDocument, compare, deletion, to_prune};
 use super::probe_selection::selector;
 use super::{Exit, Failure};
 use crate::global::Global;

@@ -32,18 +32,11 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["file", "strict"])]
     explain: bool,
     #[command(flatten)]
-    images: Images,
-}
-
-impl Arguments {
-    /// Whether it is about kernels that need not run: no daemon is asked.
-    pub(crate) fn is_offline(&self) -> bool {
-        self.images.are_given()
-    }
+    pub(crate) images: Images,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    if arguments.is_offline() {
+    if arguments.images.are_given() {
         return image::run(arguments.images, &arguments.definition, arguments.file.as_ref(), output).await;
     }
     if let Some(file) = &arguments.file {

@@ -97,11 +97,6 @@ impl Failure {
         Self::usage(message, hint)
     }
 
-    /// A glob or a selector that finds nothing.
-    pub(crate) fn no_match(wanted: &str) -> Self {
-        Self::refused(format!("no probe matches `{wanted}`"), "`kprobectl list` shows all probes")
-    }
-
     /// A file that cannot be read; `-` is standard input.
     pub(crate) fn unreadable(path: &Path, why: &io::Error) -> Self {
         let path = path.display().to_string();

@@ -31,7 +31,7 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Whether there is one.
+    /// Whether there is one: no daemon is asked.
     pub(crate) fn are_given(&self) -> bool {
         !self.kernel.is_empty() || !self.diff.is_empty()
     }

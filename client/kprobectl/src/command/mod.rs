@@ -34,7 +34,6 @@ pub(crate) mod probe_selection;
 mod changes;
 mod counting;
 mod definitions;
-mod document_changes;
 mod documents;
 mod failure;
 mod image;

@@ -79,7 +79,8 @@ pub(super) async fn choose(
         if probes.is_empty() {
             let fitting: Vec<_> =
                 Some(name.as_str()).filter(|name| !name.is_empty()).into_iter().chain(selector).collect();
-            return Err(Failure::no_match(&fitting.join("` with labels `")));
+            let message = format!("no probe matches `{}`", fitting.join("` with labels `"));
+            return Err(Failure::refused(message, "`kprobectl list` shows all probes"));
         }
         let is_new = |probe: &Probe| chosen.iter().all(|one| one.name != probe.name);
         let new: Vec<_> = probes.into_iter().filter(is_new).collect();

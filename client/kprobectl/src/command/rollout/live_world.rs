@@ -14,7 +14,7 @@ use kprobed_document::Document;
 use super::super::Failure;
 use super::super::changes::is_taken_back;
 use super::super::connection::parallel;
-use super::super::document_changes::compare_one;
+use super::super::documents::compare_one;
 use super::super::many_hosts::raise_for;
 use super::state_file::StateFile;
 use crate::global::Global;
