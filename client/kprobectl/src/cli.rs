@@ -5,7 +5,9 @@
 use std::future::{Ready, ready};
 use std::time::Duration;
 
-use clap::{CommandFactory as _, Parser, Subcommand};
+use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
+use clap_complete::env::Shells;
 
 use crate::command::probe_selection::ProbeSelection;
 use crate::command::{
@@ -13,7 +15,6 @@ use crate::command::{
     describe, doctor, functions, hist, hits, label, lines, list, observe, rollout, status, update, vars,
     version,
 };
-use crate::completion;
 use crate::global::Global;
 use crate::output::Output;
 
@@ -168,7 +169,7 @@ commands! {
         #[command(after_help = RECIPES)]
         Recipes(NoArguments) => recipes, Own;
         /// Print the script with which a shell completes
-        Completion(completion::Arguments) => completion, Own;
+        Completion(CompletionArguments) => completion, Own;
     }
 }
 
@@ -204,12 +205,35 @@ fn options(_: &Global, _: NoArguments, output: &mut Output) -> Ready<Result<Exit
     ready(printed(&page.to_string(), output))
 }
 
+/// The variable by which the script of a shell says that it asks.
+pub(crate) const VARIABLE: &str = "KPROBECTL_COMPLETE";
+
+/// Arguments of `completion`.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(after_help = include_str!("command/help/completion.txt"))]
+pub(crate) struct CompletionArguments {
+    /// Shell to print the script for
+    shell: Shell,
+}
+
 fn completion(
     _: &Global,
-    arguments: completion::Arguments,
+    arguments: CompletionArguments,
     output: &mut Output,
 ) -> Ready<Result<Exit, Failure>> {
-    ready(completion::run(arguments, output))
+    ready(script(arguments.shell, output))
+}
+
+/// Prints the script by which a shell asks this command.
+fn script(shell: Shell, output: &mut Output) -> Result<Exit, Failure> {
+    let (shells, shell) = (Shells::builtins(), shell.to_string());
+    let Some(completer) = shells.completer(&shell) else {
+        return Err(Failure::new(Exit::Usage, format!("there is no script for `{shell}`"), []));
+    };
+    let mut script = Vec::new();
+    completer.write_registration(VARIABLE, "kprobectl", "kprobectl", "kprobectl", &mut script)?;
+    output.raw(&script)?;
+    Ok(Exit::Success)
 }
 
 impl Command {

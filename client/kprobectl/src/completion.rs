@@ -8,24 +8,18 @@ use std::ffi::OsStr;
 use std::sync::OnceLock;
 use std::time::Duration;
 
-use clap::{Args, Command, Parser as _};
+use clap::{Command, Parser as _};
+use clap_complete::CompleteEnv;
 use clap_complete::engine::{ArgValueCompleter, CompletionCandidate};
-use clap_complete::env::Shells;
-use clap_complete::{CompleteEnv, Shell};
 use kprobed_client::Client;
 use kprobed_client::api::{Function, ListFunctionsRequest};
 use tokio::time::{Instant, timeout_at};
 
-use crate::cli::Cli;
+use crate::cli::{Cli, VARIABLE};
 use crate::command::connection::connect;
 use crate::command::functions::events_of;
-use crate::command::{Exit, Failure};
 use crate::global::Global;
 use crate::help;
-use crate::output::Output;
-
-/// The variable by which the script of a shell says that it asks.
-const VARIABLE: &str = "KPROBECTL_COMPLETE";
 
 /// How long all questions to the daemon may take.
 const PATIENCE: Duration = Duration::from_millis(250);
@@ -76,27 +70,6 @@ const ARGUMENTS: [(&str, Names); 18] = [
 
 /// Commands whose arguments name other things.
 const APART: [&str; 4] = ["adopt", "aggregations", "config", "rollout"];
-
-/// Arguments of `completion`.
-#[derive(Clone, Copy, Debug, Args)]
-#[command(after_help = include_str!("command/help/completion.txt"))]
-pub(crate) struct Arguments {
-    /// Shell to print the script for
-    shell: Shell,
-}
-
-/// Prints the script by which a shell asks this command.
-pub(crate) fn run(arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    let shells = Shells::builtins();
-    let shell = arguments.shell.to_string();
-    let Some(completer) = shells.completer(&shell) else {
-        return Err(Failure::new(Exit::Usage, format!("there is no script for `{shell}`"), []));
-    };
-    let mut script = Vec::new();
-    completer.write_registration(VARIABLE, "kprobectl", "kprobectl", "kprobectl", &mut script)?;
-    output.raw(&script)?;
-    Ok(Exit::Success)
-}
 
 /// Answers a shell, if one asks. `false`: this is a command to carry out.
 pub(crate) fn answer() -> bool {
