@@ -1,5 +1,5 @@
-//! Documents of probes from files, directories and standard input, and the changes that bring the daemon's probes in line
-//! with them.
+//! Documents of probes from files, directories and standard input, and the changes that bring the daemon's probes in
+//! line with them.
 //!
 //! Owns which files a directory stands for, that each probe has one document, and the comparison, by meaning and not by
 //! text. It never makes a change: `apply` and `rollout` do.

@@ -1,5 +1,5 @@
-//! `kprobectl hist` and `kprobectl stacks`: counts of events by keys; and `kprobectl latency`: the distribution of the time
-//! between two probes.
+//! `kprobectl hist` and `kprobectl stacks`: counts of events by keys; and `kprobectl latency`: the distribution of the
+//! time between two probes.
 
 use std::time::Duration;
 

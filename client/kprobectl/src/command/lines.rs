@@ -1,5 +1,5 @@
-//! `kprobectl lines`: the lines of a source that can be probed, definitions by source, and indexes; and `kprobectl vars`:
-//! the variables at a place, and how a probe reads them.
+//! `kprobectl lines`: the lines of a source that can be probed, definitions by source, and indexes; and
+//! `kprobectl vars`: the variables at a place, and how a probe reads them.
 
 use std::collections::HashMap;
 use std::io;

@@ -1,8 +1,8 @@
 //! Where the events of a run come from, and how each thing in them is printed.
 //!
 //! The events of one daemon are printed batch by batch, as they come; those of many hosts are merged in one order of
-//! time first. The place in the file of `--cursor` never passes an event that was not printed: after a crash some events
-//! may be printed again, and none is missed.
+//! time first. The place in the file of `--cursor` never passes an event that was not printed: after a crash some
+//! events may be printed again, and none is missed.
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
