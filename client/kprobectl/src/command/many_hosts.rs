@@ -150,7 +150,7 @@ impl<T: Send + 'static> HostRun<T> {
         let host = report.host.name;
         let (kernel, said, reason, exit) = match report.result {
             Ok((record, value)) => return Some((record, Ok(value))),
-            Err(NoAnswer::Operation { error, .. }) => match outcome {
+            Err(NoAnswer::Operation(error)) => match outcome {
                 Outcome::Refused => (error.kernel, *error.said, error.reason, error.exit),
                 // The deadlines of the request and of the host are equal: either may be noticed first.
                 Outcome::TimedOut => {
