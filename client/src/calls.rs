@@ -37,7 +37,7 @@ macro_rules! services {
     ($($name:ident: $service:ident)*) => {
         impl Client {$(
             pub(crate) fn $name(&self) -> $service<Channel> {
-                $service::new(self.channel()).max_decoding_message_size(MAX_MESSAGE_BYTES)
+                $service::new(self.channel.clone()).max_decoding_message_size(MAX_MESSAGE_BYTES)
             }
         )*}
     };

@@ -1,15 +1,19 @@
 //! Client of the daemon: the connection, and how requests are sent over it.
 //!
-//! Owns the deadline of requests. Its only state is the channel: clones are cheap and share it.
+//! Owns the deadline of requests, and the stream of verdicts. Its only state is the channel: clones are cheap and share
+//! it.
 
+use std::collections::VecDeque;
 use std::time::Duration;
 
 use tokio_stream::{Stream, StreamExt as _};
 use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 
-use crate::api::{CheckProbesRequest, StreamEventsRequest, WatchProbesRequest, WatchProbesResponse};
-use crate::checks::CheckStream;
+use crate::api::{
+    CheckProbesRequest, CheckProbesResponse, CheckedDefinition, StreamEventsRequest, WatchProbesRequest,
+    WatchProbesResponse,
+};
 use crate::connect::{ConnectOptions, connect};
 use crate::error::Error;
 use crate::event::{EventStream, StreamRequest};
@@ -20,7 +24,7 @@ use crate::target::Target;
 /// It reconnects by itself: after a restart of the daemon the next request opens a new connection.
 #[derive(Clone, Debug)]
 pub struct Client {
-    channel: Channel,
+    pub(crate) channel: Channel,
     request_timeout: Duration,
     hosts: usize,
 }
@@ -44,9 +48,8 @@ impl Client {
         listings: bool,
     ) -> Result<CheckStream, Error> {
         let requests = text.map(move |text| CheckProbesRequest { text, listings });
-        let streaming =
-            self.begin(requests, async |requests| self.probes().check_probes(requests).await).await?;
-        Ok(CheckStream::new(streaming))
+        let inner = self.begin(requests, async |requests| self.probes().check_probes(requests).await).await?;
+        Ok(CheckStream { inner, ready: VecDeque::new() })
     }
 
     /// Begins a watch.
@@ -70,10 +73,6 @@ impl Client {
             .begin_with_first(request, async |request| self.events().stream_events(request).await)
             .await?;
         EventStream::new(first, rest)
-    }
-
-    pub(crate) fn channel(&self) -> Channel {
-        self.channel.clone()
     }
 
     /// Sends a request that has one answer and changes nothing. The daemon gets the deadline too, and stops work after
@@ -168,6 +167,37 @@ impl Client {
         answer: impl Future<Output = Result<A, E>>,
     ) -> Result<A, Error> {
         within(self.request_timeout, answer).await
+    }
+}
+
+/// Verdicts in the order of the text.
+#[derive(Debug)]
+pub struct CheckStream {
+    inner: Streaming<CheckProbesResponse>,
+    ready: VecDeque<CheckedDefinition>,
+}
+
+impl CheckStream {
+    /// The next verdict; `None` when the text has ended and all of it was judged.
+    ///
+    /// # Errors
+    /// When the daemon cannot judge any more, or is gone. All verdicts that were given before it
+    /// stay good.
+    ///
+    /// # Cancel safety
+    /// Nothing is lost when the future is dropped.
+    pub async fn next(&mut self) -> Result<Option<CheckedDefinition>, Error> {
+        while self.ready.is_empty() {
+            let Some(response) = self.inner.message().await? else { return Ok(None) };
+            self.ready = response.checked.into();
+        }
+        Ok(self.ready.pop_front())
+    }
+
+    /// Verdicts that have arrived: while there are any, [`CheckStream::next`] returns without
+    /// waiting.
+    pub fn ready(&self) -> usize {
+        self.ready.len()
     }
 }
 

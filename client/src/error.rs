@@ -12,7 +12,7 @@ use prost::Message as _;
 use thiserror::Error;
 use tonic::metadata::MetadataMap;
 use tonic::{Code, Status};
-use tonic_types::{StatusExt as _, pb};
+use tonic_types::{FieldViolation, StatusExt as _, pb};
 
 use crate::api::{Diagnostics, FailedRequest};
 use crate::event::MalformedError;
@@ -140,15 +140,6 @@ pub struct RpcError {
     pub diagnostics: Option<Diagnostics>,
     /// The id of the call in the daemon's log. Empty: the daemon gave none.
     pub operation: String,
-}
-
-/// A field of a request that cannot be accepted.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct FieldViolation {
-    /// Name of the field in the API.
-    pub field: String,
-    /// What is wrong with it.
-    pub description: String,
 }
 
 impl Error {
@@ -307,11 +298,6 @@ impl RpcError {
             .error_info()
             .map(|info| (info.reason.clone(), BTreeMap::from_iter(info.metadata.clone())))
             .unwrap_or_default();
-        let violations = known.bad_request().map(|bad| bad.field_violations.as_slice()).unwrap_or_default();
-        let field = |violation: &tonic_types::FieldViolation| FieldViolation {
-            field: violation.field.clone(),
-            description: violation.description.clone(),
-        };
         let all = pb::Status::decode(status.details()).map(|status| status.details).unwrap_or_default();
         let own = all.iter().find(|any| any.type_url == DIAGNOSTICS);
         Self {
@@ -319,7 +305,7 @@ impl RpcError {
             message: message_of(status),
             reason,
             metadata: metadata.into_iter().collect(),
-            fields: violations.iter().map(field).collect(),
+            fields: known.bad_request().map(|bad| bad.field_violations.clone()).unwrap_or_default(),
             diagnostics: own.and_then(|any| Diagnostics::decode(any.value.as_slice()).ok()),
             operation: text_of(status.metadata(), "x-request-id").unwrap_or_default(),
         }

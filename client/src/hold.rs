@@ -33,7 +33,8 @@ use crate::error::Error;
 #[derive(Debug)]
 pub struct Hold {
     key: String,
-    stream: Streaming<HoldProbesResponse>,
+    /// The daemon deletes the probes when it ends.
+    _stream: Streaming<HoldProbesResponse>,
 }
 
 impl Client {
@@ -45,7 +46,7 @@ impl Client {
         let (first, stream) = self
             .begin_with_first(HoldProbesRequest {}, async |request| self.leases().hold_probes(request).await)
             .await?;
-        Ok(Hold { key: first.holder, stream })
+        Ok(Hold { key: first.holder, _stream: stream })
     }
 }
 
@@ -53,20 +54,5 @@ impl Hold {
     /// The lease for probes that end with this hold.
     pub fn lease(&self) -> Lease {
         Lease { holder: self.key.clone(), ..Lease::default() }
-    }
-
-    /// Waits until the daemon ends the hold or the connection is lost, and returns why. The daemon
-    /// has deleted the probes then, or does so soon.
-    ///
-    /// # Cancel safety
-    /// Nothing is lost when the future is dropped.
-    pub async fn lost(&mut self) -> Option<Error> {
-        loop {
-            match self.stream.message().await {
-                Ok(Some(_)) => {}
-                Ok(None) => return None,
-                Err(status) => return Some(status.into()),
-            }
-        }
     }
 }

@@ -35,7 +35,6 @@ mod audit;
 mod builder;
 mod calls;
 mod changes;
-mod checks;
 mod client;
 mod connect;
 mod error;
@@ -53,14 +52,16 @@ pub use aggregation::{AggregationStream, add_marks, add_snapshots};
 pub use audit::AuditStream;
 pub use builder::{FetchArg, PartError, ProbeBuilder};
 pub use changes::{Outcomes, PlannedChanges};
-pub use checks::CheckStream;
-pub use client::Client;
+pub use client::{CheckStream, Client};
 pub use connect::{ConnectOptions, Identity, TlsOptions};
-pub use error::{ConnectError, Error, FieldViolation, RpcError};
+pub use error::{ConnectError, Error, RpcError};
 pub use hold::Hold;
 pub use pages::HitRates;
 pub use target::{DEFAULT_SOCKET, Target, TargetError};
 pub use watch::{ProbeWatch, WatchItem};
+
+/// A field of a request that cannot be accepted, and why.
+pub use tonic_types::FieldViolation;
 
 /// The messages of the API, as generated from its protos.
 pub use kprobed_proto::v1 as api;

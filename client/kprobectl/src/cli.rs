@@ -6,11 +6,14 @@ use std::future::{Ready, ready};
 use std::time::Duration;
 
 use clap::{Args, CommandFactory as _, Parser, Subcommand};
+use clap_complete::Shell;
+use clap_complete::env::Shells;
 
+use crate::command::probe_selection::ProbeSelection;
 use crate::command::{
-    Exit, Failure, add, adopt, aggregations, apply, audit, auth, check, completion, config, debug, delete,
-    describe, diff, doctor, enable, functions, get, hist, hits, label, latency, ledger, lines, list, observe,
-    rollout, status, trace, update, vars, version,
+    Exit, Failure, NoArguments, add, adopt, aggregations, apply, audit, auth, check, config, debug, delete,
+    describe, doctor, functions, hist, hits, label, lines, list, observe, rollout, status, update, vars,
+    version,
 };
 use crate::global::Global;
 use crate::output::Output;
@@ -88,7 +91,7 @@ commands! {
         /// Create and change probes as documents describe them
         Apply(apply::Arguments) => apply::run, Change;
         /// Show what `apply` would change
-        Diff(diff::Arguments) => diff::run, Each;
+        Diff(apply::DiffArguments) => apply::diff, Each;
         /// Check whether a kernel would accept a probe
         Check(check::Arguments) => check::run, Each;
         /// Show the parameters, types and code of a function
@@ -96,7 +99,7 @@ commands! {
         /// Show the lines of a source that can be probed
         Lines(lines::Arguments) => lines::run, Each;
         /// Show the variables at a line, and how a probe reads them
-        Vars(vars::Arguments) => vars::run, Each;
+        Vars(lines::VarsArguments) => lines::vars, Each;
         /// Find functions by name
         #[command(visible_alias = "symbols")]
         Functions(functions::Arguments) => functions::run, Each;
@@ -104,13 +107,13 @@ commands! {
         #[command(visible_alias = "ls")]
         List(list::Arguments) => list::run, Each;
         /// Show all properties of probes, or list probes
-        Get(get::Arguments) => get::run, Each;
+        Get(list::GetArguments) => list::get, Each;
         /// Switch recording on
         #[command(after_help = include_str!("command/help/enable.txt"))]
-        Enable(enable::Arguments) => enable::enable, Change;
+        Enable(ProbeSelection) => update::enable, Change;
         /// Switch recording off, and keep the probes
         #[command(after_help = include_str!("command/help/disable.txt"))]
-        Disable(enable::Arguments) => enable::disable, Change;
+        Disable(ProbeSelection) => update::disable, Change;
         /// Change filters, leases and owners, or accept held-back probes
         Update(update::Arguments) => update::run, Change;
         /// Set and remove labels
@@ -124,9 +127,11 @@ commands! {
         #[command(visible_alias = "profile")]
         Hits(hits::Arguments) => hits::run, Each;
         /// Show the account of every event, and the state of exporters
-        Ledger(ledger::Arguments) => ledger::run, Each;
+        #[command(after_help = include_str!("command/help/ledger.txt"))]
+        Ledger(NoArguments) => status::ledger, Each;
         /// Show health, probes, hits and losses on one page
-        Status(status::Arguments) => status::run, Each;
+        #[command(after_help = include_str!("command/help/status.txt"))]
+        Status(NoArguments) => status::run, Each;
         /// Check the host and say how to fix it, or repair the probes
         Doctor(doctor::Arguments) => doctor::run, Each;
         /// Show who changed, was refused, or received what
@@ -140,11 +145,11 @@ commands! {
         /// Follow events, or read the history
         Observe(observe::Arguments) => observe::run, Together;
         /// Define probes while the command runs, and follow their events
-        Trace(trace::Arguments) => trace::run, Together;
+        Trace(observe::TraceArguments) => observe::trace, Together;
         /// Count events in the kernel, by fields, tasks or CPUs
         Hist(hist::Arguments) => hist::run, Together;
         /// Measure in the kernel the time between two probes
-        Latency(latency::Arguments) => latency::run, Together;
+        Latency(hist::LatencyArguments) => hist::latency, Together;
         /// Count the call stacks that lead to a probe: `hist --by stack`
         Stacks(hist::Arguments) => hist::stacks, Together;
         /// List, read and delete aggregations
@@ -164,13 +169,9 @@ commands! {
         #[command(after_help = RECIPES)]
         Recipes(NoArguments) => recipes, Own;
         /// Print the script with which a shell completes
-        Completion(completion::Arguments) => completion, Own;
+        Completion(CompletionArguments) => completion, Own;
     }
 }
-
-/// Arguments of a command that has none.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct NoArguments {}
 
 /// The page of the language, which is also one of the manual.
 const LANGUAGE: &str = include_str!("../../../deploy/docs/reference/definitions.md");
@@ -204,12 +205,35 @@ fn options(_: &Global, _: NoArguments, output: &mut Output) -> Ready<Result<Exit
     ready(printed(&page.to_string(), output))
 }
 
+/// The variable by which the script of a shell says that it asks.
+pub(crate) const VARIABLE: &str = "KPROBECTL_COMPLETE";
+
+/// Arguments of `completion`.
+#[derive(Clone, Copy, Debug, Args)]
+#[command(after_help = include_str!("command/help/completion.txt"))]
+pub(crate) struct CompletionArguments {
+    /// Shell to print the script for
+    shell: Shell,
+}
+
 fn completion(
     _: &Global,
-    arguments: completion::Arguments,
+    arguments: CompletionArguments,
     output: &mut Output,
 ) -> Ready<Result<Exit, Failure>> {
-    ready(completion::run(arguments, output))
+    ready(script(arguments.shell, output))
+}
+
+/// Prints the script by which a shell asks this command.
+fn script(shell: Shell, output: &mut Output) -> Result<Exit, Failure> {
+    let (shells, shell) = (Shells::builtins(), shell.to_string());
+    let Some(completer) = shells.completer(&shell) else {
+        return Err(Failure::new(Exit::Usage, format!("there is no script for `{shell}`"), []));
+    };
+    let mut script = Vec::new();
+    completer.write_registration(VARIABLE, "kprobectl", "kprobectl", "kprobectl", &mut script)?;
+    output.raw(&script)?;
+    Ok(Exit::Success)
 }
 
 impl Command {
@@ -217,8 +241,8 @@ impl Command {
     pub(crate) fn reach(&self) -> Reach {
         match self {
             Self::Version(arguments) if arguments.client => Reach::Own,
-            Self::Check(arguments) if arguments.is_offline() => Reach::Own,
-            Self::Lines(arguments) if arguments.makes_index() => Reach::Own,
+            Self::Check(arguments) if arguments.images.are_given() => Reach::Own,
+            Self::Lines(arguments) if arguments.make_index.is_some() => Reach::Own,
             _ if self.is_endless() => Reach::One,
             Self::Doctor(arguments) if arguments.repair => Reach::Change,
             Self::Hits(arguments) if arguments.may_define() => Reach::Change,
@@ -234,9 +258,9 @@ impl Command {
     /// Whether its output ends only when it is interrupted.
     pub(crate) fn is_endless(&self) -> bool {
         match self {
-            Self::Audit(arguments) => arguments.is_endless(),
-            Self::List(arguments) => arguments.is_endless(),
-            Self::Get(arguments) => arguments.is_endless(),
+            Self::Audit(arguments) => arguments.selection.follow,
+            Self::List(arguments) => arguments.listing.watch,
+            Self::Get(arguments) => arguments.listing.watch,
             _ => false,
         }
     }
@@ -244,7 +268,7 @@ impl Command {
     /// How long it takes by itself, whatever the daemon takes.
     pub(crate) fn lasts(&self) -> Duration {
         match self {
-            Self::Hits(arguments) => arguments.lasts(),
+            Self::Hits(arguments) => arguments.duration.unwrap_or_default(),
             _ => Duration::ZERO,
         }
     }
@@ -311,13 +335,13 @@ impl Command {
     pub(crate) fn prints_list(&self) -> bool {
         match self {
             Self::Aggregations(arguments) => arguments.prints_list(),
-            Self::Audit(arguments) => arguments.prints_list(),
+            Self::Audit(arguments) => arguments.command.is_none(),
             Self::Auth(arguments) => arguments.prints_list(),
             Self::Config(arguments) => arguments.prints_list(),
             Self::Describe(arguments) => arguments.code,
             Self::Doctor(arguments) => arguments.repair,
-            Self::List(arguments) => !arguments.is_endless(),
-            Self::Get(arguments) => !arguments.is_endless(),
+            Self::List(arguments) => !arguments.listing.watch,
+            Self::Get(arguments) => !arguments.listing.watch,
             Self::Check(_) | Self::Ledger(_) | Self::Status(_) | Self::Version(_) | Self::Debug(_) => false,
             _ => self.reach() != Reach::Together && self.reach() != Reach::Own,
         }

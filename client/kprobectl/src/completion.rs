@@ -15,8 +15,7 @@ use kprobed_client::Client;
 use kprobed_client::api::{Function, ListFunctionsRequest};
 use tokio::time::{Instant, timeout_at};
 
-use crate::cli::Cli;
-use crate::command::completion::VARIABLE;
+use crate::cli::{Cli, VARIABLE};
 use crate::command::connection::connect;
 use crate::command::functions::events_of;
 use crate::global::Global;

@@ -8,19 +8,28 @@ use std::sync::Arc;
 use crate::cli::{Cli, Command, Reach};
 use crate::command::connection::{Destination, destination};
 use crate::command::many_hosts::{self, HostCommand, OnHost};
-use crate::command::{Exit, Failure, diff};
+use crate::command::{Exit, Failure};
 use crate::global::{Fleet, Format, Global};
 use crate::output::Output;
 
 /// Runs a command and prints what went wrong, if anything.
 pub(crate) async fn run(mut cli: Cli, output: &mut Output) -> Exit {
+    let is_diff = matches!(cli.command, Command::Diff(_));
     let result = match find_hosts(&mut cli).await {
         Err(failure) => Err(failure),
         Ok(Some(fleet)) => Box::pin(on_many(cli, fleet, output)).await,
         Ok(None) => Box::pin(on_one(cli, output)).await,
     };
     let result = result.and_then(|exit| output.flush().map(|()| exit).map_err(Failure::from));
-    result.unwrap_or_else(|failure| failure.report(output))
+    result.unwrap_or_else(|failure| ended_by(&failure, is_diff, output))
+}
+
+/// The exit code after a failure. That of `diff` for a refusal says that there is a difference.
+fn ended_by(failure: &Failure, is_diff: bool, output: &mut Output) -> Exit {
+    match failure.report(output) {
+        Exit::Refused if is_diff => Exit::Usage,
+        exit => exit,
+    }
 }
 
 /// Resolves the hosts of the command, or its one daemon.
@@ -65,11 +74,7 @@ fn on_each(command: Command) -> HostCommand {
     let run = move |global: Global, mut output: Output| -> OnHost {
         let command = command.clone();
         Box::pin(async move {
-            let result = match command {
-                // Exit codes of `diff` have a meaning of their own.
-                Command::Diff(arguments) => diff::answer(&global, arguments, &mut output).await,
-                command => command.run_on_host(&global, &mut output).await,
-            };
+            let result = command.run_on_host(&global, &mut output).await;
             (result, output)
         })
     };
@@ -107,5 +112,32 @@ fn judge_form(cli: &Cli, has_many_hosts: bool) -> Result<(), Failure> {
         _ => return Ok(()),
     };
     let message = format!("`-o name` and `-o csv` print a list, and {why}");
-    Err(Failure::usage(message, Some("use `-o json`".to_owned())))
+    Err(Failure::usage(message, "use `-o json`"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::io;
+
+    use clap::Parser as _;
+
+    use super::*;
+
+    #[derive(clap::Parser)]
+    struct Options {
+        #[command(flatten)]
+        global: Global,
+    }
+
+    #[test]
+    fn a_closed_pipe_is_no_failed_comparison() {
+        let Options { global } = Options::parse_from(["kprobectl"]);
+        let mut output = Output::new(&global).keeping();
+        let closed = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
+        assert!(closed.is_broken_pipe());
+        assert_eq!(ended_by(&closed, true, &mut output), Exit::Success);
+        let failed = Failure::refused("no", "yes");
+        assert_eq!(ended_by(&failed, true, &mut output), Exit::Usage);
+        assert_eq!(ended_by(&failed, false, &mut output), Exit::Refused);
+    }
 }

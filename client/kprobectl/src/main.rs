@@ -8,7 +8,6 @@ mod command;
 mod completion;
 mod config;
 mod dispatch;
-mod glob;
 mod global;
 mod help;
 mod lines;

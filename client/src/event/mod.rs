@@ -6,11 +6,9 @@
 
 mod filter;
 mod request;
-mod resume;
 mod stream;
 
 pub use filter::{BoundEventFilter, EventFilter, EventFilterError};
 pub use kprobed_event::*;
 pub use request::StreamRequest;
-pub use resume::{Backoff, Interruption, ResumingItem, ResumingStream};
-pub use stream::EventStream;
+pub use stream::{Backoff, EventStream, Interruption, ResumingItem, ResumingStream};

@@ -72,13 +72,8 @@ pub enum NoAnswer<E> {
     #[error("{}", .0.without_target())]
     Unreachable(#[source] Error),
     /// The operation ended with an error.
-    #[error("{error}")]
-    Operation {
-        /// The outcome of the host.
-        outcome: Outcome,
-        /// The error.
-        error: E,
-    },
+    #[error("{0}")]
+    Operation(E),
     /// The deadline passed. The request may have been carried out.
     #[error("no answer within {0:?}")]
     TimedOut(Duration),
@@ -93,12 +88,12 @@ pub enum NoAnswer<E> {
     NotTried,
 }
 
-impl<E> NoAnswer<E> {
+impl<E: Operation> NoAnswer<E> {
     /// The class of the host.
     pub fn outcome(&self) -> Outcome {
         match self {
             Self::Unreachable(_) => Outcome::Unreachable,
-            Self::Operation { outcome, .. } => *outcome,
+            Self::Operation(error) => error.outcome(),
             Self::TimedOut(_) => Outcome::TimedOut,
             Self::Interrupted | Self::Broken(_) => Outcome::Failed,
             Self::NotTried => Outcome::NotTried,
@@ -149,7 +144,7 @@ pub struct Report<T, E> {
     pub result: Result<T, NoAnswer<E>>,
 }
 
-impl<T, E> Report<T, E> {
+impl<T, E: Operation> Report<T, E> {
     /// The class of the host.
     pub fn outcome(&self) -> Outcome {
         self.result.as_ref().map_or_else(NoAnswer::outcome, |_answer| Outcome::Answered)
@@ -228,7 +223,7 @@ impl<T: Send + 'static, E: Operation + Send + 'static> Run<T, E> {
             // as one that did not answer.
             let client = asked.connect().await.map_err(NoAnswer::Unreachable)?;
             match tokio::time::timeout_at(end, operation(asked, client)).await {
-                Ok(done) => done.map_err(|error| NoAnswer::Operation { outcome: error.outcome(), error }),
+                Ok(done) => done.map_err(NoAnswer::Operation),
                 Err(_elapsed) => Err(NoAnswer::TimedOut(deadline)),
             }
         });

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::UnboundedSender;
 use tokio::time::{Instant, MissedTickBehavior};
 
 use super::clock::{ClockOffset, LocalClock};
-use super::options::MergeOptions;
+use super::stream::MergeOptions;
 use crate::client::Client;
 use crate::error::Error;
 use crate::event::{Backoff, Cursor, Interruption, ResumingItem, ResumingStream, StreamItem, StreamRequest};

@@ -4,8 +4,7 @@
 
 use std::collections::{BTreeMap, VecDeque};
 
-use super::clock::ClockOffset;
-use super::time_map::TimeMap;
+use super::clock::{ClockOffset, TimeMap};
 use crate::event::{Batch, Row, TimeOrdered};
 
 /// Events of one boot: its trace clock is its own.

@@ -9,7 +9,7 @@ use tokio::sync::Semaphore;
 use tokio::task::AbortHandle;
 use tokio::time::Instant;
 
-use super::state::{HostAccount, HostState};
+use super::item::{HostAccount, HostState};
 use crate::api::StreamStarted;
 use crate::client::Client;
 use crate::fleet::Outcome;

@@ -35,15 +35,10 @@ mod lane;
 mod member;
 #[cfg(feature = "nats")]
 mod nats_feed;
-mod options;
 mod order;
 mod roster;
-mod state;
 mod stream;
-mod time_map;
 
 pub use clock::{ClockOffset, Exchange};
-pub use item::{MergedEvent, MergedItem};
-pub use options::MergeOptions;
-pub use state::{HostAccount, HostState, StateChange};
-pub use stream::MergedStream;
+pub use item::{HostAccount, HostState, MergedEvent, MergedItem, StateChange};
+pub use stream::{MergeOptions, MergedStream};

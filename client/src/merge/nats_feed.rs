@@ -1,8 +1,7 @@
 //! Feed of one host into the merge from a stream of NATS.
 
 use super::feed::{BACKOFF, Gone, Link, Signal};
-use super::options::MergeOptions;
-use super::stream::MergedStream;
+use super::stream::{MergeOptions, MergedStream};
 use crate::event::StreamItem;
 use crate::fleet::Outcome;
 use crate::nats::{NatsError, NatsRequest, NatsSource, NatsStream};

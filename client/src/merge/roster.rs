@@ -10,11 +10,10 @@ use std::time::Duration;
 use tokio::time::Instant;
 
 use super::feed::Signal;
-use super::item::{MergedEvent, MergedItem, Notice};
+use super::item::{HostAccount, HostState, MergedEvent, MergedItem, Notice, StateChange};
 use super::lane::Lane;
 use super::member::Member;
 use super::order::{Next, Order};
-use super::state::{HostAccount, HostState, StateChange};
 use crate::api::StreamStarted;
 use crate::client::Client;
 use crate::event::StreamItem;

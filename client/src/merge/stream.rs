@@ -2,7 +2,9 @@
 //!
 //! Owns the tasks that read the hosts, and the wait for the next item.
 
+use std::num::NonZeroUsize;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::sync::Semaphore;
 use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
@@ -10,12 +12,10 @@ use tokio::task::JoinSet;
 
 use super::clock::LocalClock;
 use super::feed::{Feed, Link, Signal, heartbeat};
-use super::item::{MergedItem, Notice};
+use super::item::{HostAccount, MergedItem, Notice};
 use super::member::Member;
-use super::options::MergeOptions;
 use super::order::Next;
 use super::roster::Roster;
-use super::state::HostAccount;
 use crate::api::{EventOrder, StreamStarted};
 use crate::client::Client;
 use crate::event::StreamRequest;
@@ -26,6 +26,32 @@ const ITEMS_ON_THE_WAY: usize = 4;
 
 /// The least part of a host.
 const LEAST_PART_EVENTS: usize = 1_000;
+
+/// Options of a merge.
+#[derive(Clone, Copy, Debug)]
+pub struct MergeOptions {
+    /// How long the others wait for a silent host.
+    pub max_wait: Duration,
+    /// Events of all hosts together that are read ahead: a host whose part is used up is not read
+    /// until some of its events have gone, unless the others wait for it. Its part is never less
+    /// than 1000.
+    pub read_ahead_events: usize,
+    /// How many connections are made at the same time. Open ones stay: one for each host.
+    pub parallel: NonZeroUsize,
+    /// Whether hosts that are lost are tried again.
+    pub reconnect: bool,
+}
+
+impl Default for MergeOptions {
+    fn default() -> Self {
+        Self {
+            max_wait: Duration::from_secs(10),
+            read_ahead_events: 1_000_000,
+            parallel: NonZeroUsize::MIN.saturating_add(63),
+            reconnect: true,
+        }
+    }
+}
 
 /// Events of many hosts in the order of time. Dropped, it leaves all hosts.
 pub struct MergedStream {

@@ -25,7 +25,6 @@
 //! # }
 //! ```
 
-mod filter;
 mod source;
 mod stream;
 

@@ -1,6 +1,6 @@
 //! Event stream of one host from NATS.
 
-use std::collections::VecDeque;
+use std::collections::{HashMap, VecDeque};
 use std::fmt;
 use std::sync::Arc;
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
@@ -12,9 +12,8 @@ use async_nats::jetstream::stream::LastRawMessageErrorKind;
 use futures_util::StreamExt as _;
 use kprobed_event::published::{HostLog, Received, Topic};
 
-use super::filter::Filtering;
 use super::source::{NatsError, NatsSource};
-use crate::event::{Batch, Cursor, EventFilter, Projection, StreamItem};
+use crate::event::{Batch, BoundEventFilter, Cursor, EventFilter, Projection, Schema, StreamItem};
 
 /// How much earlier than a time the first message is: the clock of the server may be another one.
 const BEFORE: Duration = Duration::from_mins(1);
@@ -89,6 +88,39 @@ impl NatsRequest {
     }
 }
 
+/// A filter with what it means for the probes of one host.
+#[derive(Debug)]
+struct Filtering {
+    filter: EventFilter,
+    host: String,
+    /// By the number of the schema, which another run of the daemon gives to another probe.
+    bound: HashMap<u32, (Arc<Schema>, BoundEventFilter)>,
+}
+
+impl Filtering {
+    fn new(filter: EventFilter, host: &str) -> Self {
+        Self { filter, host: host.to_owned(), bound: HashMap::new() }
+    }
+
+    /// The events of a batch that it selects.
+    fn select(&mut self, batch: &Batch) -> Batch {
+        for group in batch.groups() {
+            let schema = group.schema();
+            let is_known = self.bound.get(&schema.id()).is_some_and(|(known, _)| Arc::ptr_eq(known, schema));
+            if !is_known {
+                // As in the daemon, a filter that cannot be bound to a probe matches none of its events.
+                let bound = self.filter.bind(schema.probe(), &self.host, &[schema]);
+                let bound = bound.unwrap_or(BoundEventFilter::NOTHING);
+                self.bound.insert(schema.id(), (Arc::clone(schema), bound));
+            }
+        }
+        batch.select(|row| {
+            let bound = self.bound.get(&row.schema().id());
+            bound.is_some_and(|(_, bound)| bound.matches(*row))
+        })
+    }
+}
+
 /// The events of one host, in the order of its log.
 pub struct NatsStream {
     source: NatsSource,
@@ -124,16 +156,7 @@ impl NatsSource {
     /// # Errors
     /// See [`NatsError`].
     pub async fn open(&self, host: &str, request: NatsRequest) -> Result<NatsStream, NatsError> {
-        NatsStream::open(self.clone(), host, request).await
-    }
-}
-
-impl NatsStream {
-    pub(super) async fn open(
-        source: NatsSource,
-        host: &str,
-        request: NatsRequest,
-    ) -> Result<Self, NatsError> {
+        let source = self.clone();
         let subject = source.subjects.of(host, &Topic::Alive);
         let alive = if request.until_now {
             None
@@ -156,7 +179,7 @@ impl NatsStream {
         let last = if request.start == NatsStart::Now { ended } else { 0 };
         let (sign, there) = (None, (behind, ended));
         let filtering = request.filter.clone().map(|filter| Filtering::new(filter, &host));
-        Ok(Self {
+        Ok(NatsStream {
             source,
             host,
             request,
@@ -172,7 +195,9 @@ impl NatsStream {
             end,
         })
     }
+}
 
+impl NatsStream {
     /// The next item. None: the requested end. After an error, [`NatsStream::reopen`] continues
     /// after the last message.
     ///

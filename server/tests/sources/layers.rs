@@ -65,7 +65,7 @@ const CRATES: &[Crate] = &[
     Crate {
         sources: "client/kprobectl/src",
         layers: &[
-            &["glob", "progress", "quantity"],
+            &["progress", "quantity"],
             &["config"],
             &["lines"],
             &["global", "rollout"],

@@ -5,12 +5,11 @@ use std::time::Duration;
 use clap::Args;
 use kprobed_client::api::CreateProbeRequest;
 
-use super::by_source;
 use super::changes::{self, RequestedChange};
 use super::connection::connect;
-use super::definitions::{confirm, definitions};
+use super::definitions::{by_source, confirm, definitions};
 use super::input::{DefinitionFile, definition};
-use super::label_arguments::{labels, pair};
+use super::probe_selection::{labels, pair};
 use super::update::for_so_long;
 use super::{Exit, Failure};
 use crate::global::Global;
@@ -63,7 +62,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     };
     require_no_deletion(&line, "this line")?;
     let client = connect(global).await?;
-    let lines = definitions(&client, &global.lines, &[line], global.yes, Some(output)).await?.lines;
+    let lines = definitions(&client, &global.lines, &[line], global.yes, output).await?.lines;
     let requests: Vec<_> =
         lines.into_iter().map(|line| creation(line, &arguments)).collect::<Result<_, _>>()?;
     let [request] = requests.as_slice() else {
@@ -88,7 +87,7 @@ fn require_no_deletion(line: &str, place: &str) -> Result<(), Failure> {
         Some(group) => format!("`kprobectl delete '{group}/*'` does it"),
         None => format!("`kprobectl delete {name}` does it"),
     };
-    Err(Failure::usage(format!("{place} deletes a probe"), Some(delete)))
+    Err(Failure::usage(format!("{place} deletes a probe"), &delete))
 }
 
 /// The request that creates a probe with this definition.
@@ -123,7 +122,7 @@ async fn run_file(
         expanded.extend(meant.is_some().then(|| one.definition.clone()));
         let meant = match meant {
             Some(meant) => meant,
-            None => by_source::lines(&client, &global.lines, &[one.definition], Some(output)).await?,
+            None => by_source(&client, &global.lines, &[one.definition], output).await?,
         };
         for definition in meant {
             asked.push(RequestedChange::create(creation(definition, arguments)?, place.clone()));

@@ -6,7 +6,7 @@ use kprobed_client::api::{AdoptProbeRequest, AdoptProbeResponse, Probe};
 use std::collections::HashMap;
 
 use super::connection::connect;
-use super::label_arguments::{labels, pair};
+use super::probe_selection::{labels, pair};
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Cell, Column, MessageRow, Output, Tone, state_name};

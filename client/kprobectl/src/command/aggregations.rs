@@ -4,7 +4,6 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use kprobed_client::api::stream_aggregation_request::Source;
-use kprobed_client::{AggregationStream, Client};
 
 use super::connection::connect;
 use super::counting::{Counting, ReadingOptions, RowOptions, refuse_folded};
@@ -37,7 +36,11 @@ enum Action {
     /// Show the counts of an aggregation
     Read(ReadArguments),
     /// Stop counting, and print the last counts
-    Delete(DeleteArguments),
+    Delete {
+        /// Names of aggregations
+        #[arg(required = true, value_name = "NAME")]
+        names: Vec<String>,
+    },
 }
 
 /// Arguments of `aggregations read`.
@@ -60,14 +63,6 @@ pub(crate) struct ReadArguments {
     shown: RowOptions,
 }
 
-/// Arguments of `aggregations delete`.
-#[derive(Clone, Debug, Args)]
-pub(crate) struct DeleteArguments {
-    /// Names of aggregations
-    #[arg(required = true, value_name = "NAME")]
-    names: Vec<String>,
-}
-
 /// Waits for signals itself: following one ends in order.
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let action = match arguments.action {
@@ -76,13 +71,13 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         }
         action => action.unwrap_or(Action::List),
     };
-    let left = matches!(action, Action::Delete(_))
+    let left = matches!(action, Action::Delete { .. })
         .then_some("the daemon may have deleted some: `kprobectl aggregations` shows the others");
     let once = async {
         match action {
             Action::List => list(global, output).await,
             Action::Read(arguments) => read(global, arguments, output).await,
-            Action::Delete(arguments) => delete(global, arguments, output).await,
+            Action::Delete { names } => delete(global, names, output).await,
         }
     };
     tokio::select! {
@@ -101,10 +96,10 @@ async fn list(global: &Global, output: &mut Output) -> Result<Exit, Failure> {
 }
 
 /// Continues with the next name after a failure. The worst exit code wins.
-async fn delete(global: &Global, arguments: DeleteArguments, output: &mut Output) -> Result<Exit, Failure> {
+async fn delete(global: &Global, names: Vec<String>, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let mut exit = Exit::Success;
-    for name in arguments.names {
+    for name in names {
         match client.delete_aggregation(&name).await {
             Ok(last) => output.aggregation_deleted(&name, last.as_ref())?,
             Err(error) => exit = exit.max(Failure::from(error).report(output)),
@@ -126,9 +121,15 @@ async fn read(global: &Global, arguments: ReadArguments, output: &mut Output) ->
 /// The aggregation outlives the command, and so there is no last reading.
 async fn follow(global: &Global, arguments: ReadArguments, output: &mut Output) -> Result<Exit, Failure> {
     let ReadArguments { name, readings, duration, unit, folded: _, shown } = arguments;
-    let mut stop = StopCondition::new().map_err(Failure::signals)?;
+    let mut stop = StopCondition::new()?;
+    let opened = async {
+        let client = connect(global).await?;
+        let interval = readings.interval.unwrap_or_default();
+        let stream = client.stream_aggregation(Source::Name(name), interval, readings.deltas).await?;
+        Ok::<_, Failure>((client, stream))
+    };
     let (client, stream) = tokio::select! {
-        stream = open(global, name, &readings) => stream?,
+        opened = opened => opened?,
         _ = stop.wait() => return Err(Failure::interrupted(None)),
     };
     stop.begin(duration);
@@ -138,15 +139,4 @@ async fn follow(global: &Global, arguments: ReadArguments, output: &mut Output) 
     let mut printer = counting.printer(view, output);
     let reason = counting.follow(&mut printer, false).await.map_err(Failure::in_stream)?;
     Ok(reason.exit(duration.is_some()))
-}
-
-async fn open(
-    global: &Global,
-    name: String,
-    readings: &ReadingOptions,
-) -> Result<(Client, AggregationStream), Failure> {
-    let client = connect(global).await?;
-    let interval = readings.interval.unwrap_or_default();
-    let stream = client.stream_aggregation(Source::Name(name), interval, readings.deltas).await?;
-    Ok((client, stream))
 }

@@ -1,4 +1,5 @@
-//! `kprobectl apply`: create, update and delete probes so that they match documents.
+//! `kprobectl apply`: create, update and delete probes so that they match documents; and `kprobectl diff`: the changes
+//! that it would make.
 
 use std::collections::HashSet;
 use std::path::PathBuf;
@@ -7,15 +8,15 @@ use clap::Args;
 use kprobed_client::Client;
 use kprobed_client::api::UpdateProbeRequest;
 use kprobed_client::api::probe_change::Change;
+use kprobed_document::{document_of, write};
 
 use super::changes::{Mode, RequestedChange, send};
 use super::connection::connect;
-use super::document_changes::{PlannedDocument, compare, deletion, to_prune};
-use super::documents::{self, Declared};
-use super::label_arguments::selector;
+use super::documents::{self, Declared, PlannedDocument, compare, deletion, to_prune};
+use super::probe_selection::selector;
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::output::{AppliedProbe, Output};
+use crate::output::{AppliedProbe, Output, ProbeDifference};
 
 /// Arguments of `apply`.
 #[derive(Clone, Debug, Args)]
@@ -40,6 +41,16 @@ pub(crate) struct Arguments {
     pub(crate) strict: bool,
 }
 
+/// Arguments of `diff`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = include_str!("help/diff.txt"))]
+pub(crate) struct DiffArguments {
+    #[command(flatten)]
+    pub(crate) files: Files,
+    #[command(flatten)]
+    prune: Prune,
+}
+
 /// Options for the documents.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct Files {
@@ -61,27 +72,23 @@ impl Files {
         self.declared = documents::read(&self.paths, self.recursive).await?;
         Ok(())
     }
-
-    pub(super) fn into_documents(self) -> Vec<Declared> {
-        self.declared
-    }
 }
 
 /// Options of `--prune`.
 #[derive(Clone, Debug, Args)]
-pub(super) struct Prune {
+struct Prune {
     /// Delete probes that --selector finds and no document names
     #[arg(long, requires = "selector")]
-    pub(super) prune: bool,
+    prune: bool,
     /// Which probes --prune may delete: labels, as for `list`
     #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector, requires = "prune")]
-    pub(super) selector: Option<String>,
+    selector: Option<String>,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let Arguments { files, prune, atomic, take_over, dry_run, strict: _ } = arguments;
     let client = connect(global).await?;
-    let planned = compare(&client, global, files.into_documents()).await?;
+    let planned = compare(&client, global, files.declared).await?;
     let pruned = match prune.selector {
         Some(selector) => to_prune(&client, selector, &planned, take_over, output).await?,
         None => Vec::new(),
@@ -120,7 +127,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         let (changes, most) = (changes.len(), Client::CHANGES_AT_ONCE);
         return Err(Failure::usage(
             format!("these are {changes} changes, and `--atomic` makes at most {most}"),
-            Some("apply the files one by one, or without `--atomic`".to_owned()),
+            "apply the files one by one, or without `--atomic`",
         ));
     }
     let checked = send(&client, &changes, Mode::Check, output).await?;
@@ -148,4 +155,40 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         output.planned(&sent.plan);
     }
     Ok(sent.exit)
+}
+
+/// Ends with 1 if there is a difference. What `dispatch` makes of a failure never does.
+pub(crate) async fn diff(
+    global: &Global,
+    DiffArguments { files, prune }: DiffArguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let client = connect(global).await?;
+    let planned = compare(&client, global, files.declared).await?;
+    let pruned = match prune.selector {
+        Some(selector) => to_prune(&client, selector, &planned, false, output).await?,
+        None => Vec::new(),
+    };
+    let text = |document| write(&[document]).map_err(std::io::Error::other);
+    let mut found = Vec::new();
+    for one in planned.into_iter().filter(|one| one.change.is_some()) {
+        found.push(ProbeDifference {
+            name: one.declared.name().to_owned(),
+            action: if one.live.is_some() { "configured" } else { "created" },
+            file: one.declared.file.clone(),
+            before: one.live.as_ref().map(|live| text(document_of(live))).transpose()?.unwrap_or_default(),
+            after: text(one.wanted)?,
+        });
+    }
+    for probe in pruned {
+        found.push(ProbeDifference {
+            name: probe.name.clone(),
+            action: "deleted",
+            file: String::new(),
+            before: text(document_of(&probe))?,
+            after: String::new(),
+        });
+    }
+    output.differences(&found)?;
+    Ok(if found.is_empty() { Exit::Success } else { Exit::Refused })
 }

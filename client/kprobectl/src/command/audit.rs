@@ -23,25 +23,13 @@ const PART: usize = 1000;
 #[command(after_help = include_str!("help/audit.txt"), args_conflicts_with_subcommands = true)]
 pub(crate) struct Arguments {
     #[command(subcommand)]
-    command: Option<Command>,
+    pub(crate) command: Option<Command>,
     #[command(flatten)]
-    selection: Selection,
-}
-
-impl Arguments {
-    /// Whether it prints a list.
-    pub(crate) fn prints_list(&self) -> bool {
-        self.command.is_none()
-    }
-
-    /// Whether its output has no end.
-    pub(crate) fn is_endless(&self) -> bool {
-        self.selection.follow
-    }
+    pub(crate) selection: Selection,
 }
 
 #[derive(Clone, Debug, Subcommand)]
-enum Command {
+pub(crate) enum Command {
     /// Check that no entry was changed, added or removed
     #[command(after_help = include_str!("help/audit-verify.txt"))]
     Verify {
@@ -52,7 +40,7 @@ enum Command {
 }
 
 #[derive(Clone, Debug, Args)]
-struct Selection {
+pub(crate) struct Selection {
     /// Only entries since this time: how long ago (`10m`), a time of day (`07:00`), or a date with a time
     /// [default: all]
     #[arg(long, value_name = "TIME", value_parser = point_in_time)]
@@ -71,7 +59,7 @@ struct Selection {
     count: Option<usize>,
     /// Go on with new entries until Ctrl-C
     #[arg(short, long)]
-    follow: bool,
+    pub(crate) follow: bool,
 }
 
 /// Actions by their names.
@@ -234,5 +222,5 @@ fn head(head: &AuditHead) -> Result<Head, Failure> {
 
 fn digest(bytes: &[u8]) -> Result<Digest, Failure> {
     Digest::try_from(bytes)
-        .map_err(|error| Failure::usage(format!("the answer of the daemon: {error}"), None))
+        .map_err(|error| Failure::new(Exit::Usage, format!("the answer of the daemon: {error}"), []))
 }

@@ -14,7 +14,7 @@ use serde_json::Value;
 
 use super::connection::connect;
 use super::documents::{self, Declared};
-use super::label_arguments::{labels, pair};
+use super::probe_selection::{labels, pair};
 use super::{Exit, Failure, input};
 use crate::global::Global;
 use crate::output::{Cell, Column, Output, Row, Table, Tone};

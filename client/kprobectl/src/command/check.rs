@@ -6,9 +6,8 @@ use kprobed_client::{CheckStream, Client};
 use kprobed_lang::definition::Call;
 use kprobed_lines::Definition;
 
-use super::by_source;
 use super::connection::connect;
-use super::definitions::{call, remarks};
+use super::definitions::{by_source, call, remarks};
 use super::image::{self, Images};
 use super::input::{DefinitionFile, definition};
 use super::{Exit, Failure};
@@ -33,18 +32,11 @@ pub(crate) struct Arguments {
     #[arg(long, conflicts_with_all = ["file", "strict"])]
     explain: bool,
     #[command(flatten)]
-    images: Images,
-}
-
-impl Arguments {
-    /// Whether it is about kernels that need not run: no daemon is asked.
-    pub(crate) fn is_offline(&self) -> bool {
-        self.images.are_given()
-    }
+    pub(crate) images: Images,
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    if arguments.is_offline() {
+    if arguments.images.are_given() {
         return image::run(arguments.images, &arguments.definition, arguments.file.as_ref(), output).await;
     }
     if let Some(file) = &arguments.file {
@@ -52,7 +44,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     }
     let definition = definition(&arguments.definition).await?;
     let client = connect(global).await?;
-    let lines = by_source::lines(&client, &global.lines, &[definition], Some(output)).await?;
+    let lines = by_source(&client, &global.lines, &[definition], output).await?;
     let [definition] = lines.as_slice() else { return several(&client, &arguments, lines, output).await };
     let definition = definition.clone();
     if let Some(Call { entry, exit, .. }) = call(&definition)? {
@@ -75,7 +67,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 }
 
 /// The exit code of a verdict.
-fn exit_of(check: Option<&CheckProbeResponse>) -> Exit {
+pub(super) fn exit_of(check: Option<&CheckProbeResponse>) -> Exit {
     if check.is_some_and(|check| check.verdict() == Verdict::Accepted) {
         Exit::Success
     } else {
@@ -92,8 +84,8 @@ async fn several(
 ) -> Result<Exit, Failure> {
     if arguments.explain {
         let message = format!("`{}` stands for {} probes", arguments.definition.join(" "), lines.len());
-        let hint = "`--explain` is for one: write one of its lines".to_owned();
-        return Err(Failure::usage(message, Some(hint)));
+        let hint = "`--explain` is for one: write one of its lines";
+        return Err(Failure::usage(message, hint));
     }
     let text = lines.join("\n").into_bytes();
     let checks = client.check_probes(tokio_stream::once(text), output.is_keeping()).await?;
@@ -148,7 +140,7 @@ async fn check_by_source(
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let definitions = std::slice::from_ref(&checked.definition);
-    let lines = match by_source::lines(client, debug, definitions, Some(output)).await {
+    let lines = match by_source(client, debug, definitions, output).await {
         Ok(lines) => lines,
         Err(failure) => {
             output.note(&format!("line {} is refused:", checked.line));

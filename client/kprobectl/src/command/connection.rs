@@ -72,18 +72,16 @@ pub(crate) async fn destination(global: &Global) -> Result<Destination, Failure>
             confirm_above: context.and_then(|(_, context)| context.confirm_above),
         }));
     }
-    let Some((name, context)) = context else {
+    let usual = || {
         let target = Target::default();
-        return Ok(Destination::One(Host { name: target.to_string(), target, options: options(None) }));
+        Destination::One(Host { name: target.to_string(), target, options: options(None) })
     };
+    let Some((name, context)) = context else { return Ok(usual()) };
     if let Some(text) = &context.server {
         return server(text, name_of_one(global.domain.as_ref(), context.domain.as_ref()));
     }
     match context.whole()?.expanded()?.as_slice() {
-        [] => {
-            let target = Target::default();
-            Ok(Destination::One(Host { name: target.to_string(), target, options: options(None) }))
-        }
+        [] => Ok(usual()),
         [one] => Ok(Destination::One(host(one)?)),
         several => Err(ConfigError::SeveralHosts { context: name.to_owned(), hosts: several.len() }.into()),
     }
@@ -168,8 +166,8 @@ fn identity(cert: Option<PathBuf>, key: Option<PathBuf>) -> Result<Option<Identi
         (Some(cert), Some(key)) => Ok(Some(Identity { cert_pem: read(&cert)?, key_pem: read(&key)? })),
         (None, None) => Ok(None),
         _ => {
-            let message = "`--cert` and `--key` belong together, and only one of them is given".to_owned();
-            Err(Failure::usage(message, Some("give both".to_owned())))
+            let message = "`--cert` and `--key` belong together, and only one of them is given";
+            Err(Failure::usage(message, "give both"))
         }
     }
 }

@@ -1,6 +1,7 @@
 //! Definitions in arguments: the lines of the kernel's language for which they stand, as the daemon reads them.
 //!
-//! Owns the note that says what a short form became, and the confirmation of many probes. Never reads a definition
+//! Owns the notes that say what a short form, or a definition by a source line, became, and the confirmation of many
+//! probes. Never reads a definition
 //! itself, but for a call (`FUNCTION(ARGUMENTS) -> NAME`), which is two probes whose events a command joins. The return
 //! probe is the first of them, so that it records before the entry probe: a call that is under way when the command
 //! begins lacks its entry, and none its return.
@@ -8,11 +9,12 @@
 use kprobed_client::api::{CheckProbeResponse, Diagnostic, Diagnostics, RefusedBy, Verdict};
 use kprobed_client::{Client, Error, RpcError};
 use kprobed_lang::definition::{self, Call};
+use kprobed_lines::Definition;
 use tonic::Code;
 
 use super::Failure;
-use super::by_source;
-use crate::lines::Lines;
+use crate::global::Global;
+use crate::lines::{KernelLine, Lines};
 use crate::output::Output;
 
 /// More probes than these need `--yes`.
@@ -72,8 +74,70 @@ pub(in crate::command) fn call(argument: &str) -> Result<Option<Call>, Failure> 
     definition::call(argument).transpose().map_err(|problem| refused(argument, &problem))
 }
 
+/// Each definition as those that the daemon reads: one by source becomes a line for each of its places, all others
+/// stay as they are.
+///
+/// # Errors
+/// When one by source has no line.
+pub(super) async fn by_source(
+    client: &Client,
+    debug: &Lines,
+    definitions: &[String],
+    output: &mut Output,
+) -> Result<Vec<String>, Failure> {
+    let mut lines = Vec::with_capacity(definitions.len());
+    for text in definitions {
+        match Definition::by_source(text) {
+            None => lines.push(text.clone()),
+            Some(read) => {
+                let made = debug.of(client, &read?).await?;
+                note_lines(text, &made, output);
+                lines.extend(made.into_iter().map(|line| line.definition));
+            }
+        }
+    }
+    Ok(lines)
+}
+
+/// The definition of a document: one by source has one line there, named as the document is.
+///
+/// # Errors
+/// When it has no line, or several.
+pub(super) async fn of_document(
+    client: &Client,
+    global: &Global,
+    (name, text): (&str, &str),
+) -> Result<Option<String>, Failure> {
+    let Some(read) = Definition::by_source(text) else { return Ok(None) };
+    let mut read = read?;
+    if let (None, Some((group, event))) = (&read.event, name.split_once('/')) {
+        read.group = Some(group.to_owned());
+        read.event = Some(event.to_owned());
+    }
+    let made = global.lines.of(client, &read).await?;
+    match made.as_slice() {
+        [only] => Ok(Some(only.definition.clone())),
+        several => {
+            let places: Vec<_> = several.iter().take(4).map(|line| format!("`{}`", line.text)).collect();
+            let message = format!("`{text}` has {} places, and a document is of one probe", several.len());
+            let hint = format!("write one of its lines: {}", places.join(", "));
+            Err(Failure::refused(message, &hint))
+        }
+    }
+}
+
+/// Says what a definition has become.
+pub(super) fn note_lines(text: &str, lines: &[KernelLine], output: &mut Output) {
+    for line in lines {
+        output.note(&format!("`{text}` is `{}`", line.text));
+        for remark in &line.remarks {
+            output.note(remark);
+        }
+    }
+}
+
 /// The definitions of arguments: the one place where a command learns what its arguments define.
-/// `notes` gets what the arguments became; absent with `--quiet`.
+/// `output` gets the notes of what the arguments became.
 ///
 /// # Errors
 /// When the daemon does not answer, or there are more probes than are made without `--yes`.
@@ -82,31 +146,26 @@ pub(in crate::command) async fn definitions(
     lines: &Lines,
     arguments: &[String],
     yes: bool,
-    mut notes: Option<&mut Output>,
+    output: &mut Output,
 ) -> Result<Definitions, Failure> {
-    let arguments = &*by_source::lines(client, lines, arguments, notes.as_deref_mut()).await?;
+    let arguments = &*by_source(client, lines, arguments, output).await?;
     let Definitions { lines: mut definitions, mut calls } = Definitions::default();
     for argument in arguments {
         if let Some(Call { entry, exit, .. }) = call(argument)? {
-            let became = format!("`{}` is `{entry}` and `{exit}`", argument.trim());
-            if let Some(output) = notes.as_deref_mut() {
-                output.note(&became);
-            }
+            output.note(&format!("`{}` is `{entry}` and `{exit}`", argument.trim()));
             calls.push(definitions.len());
             definitions.extend([exit, entry]);
             continue;
         }
         let checked = checked(client, argument).await?;
         for remark in remarks(argument, &checked) {
-            if let Some(output) = notes.as_deref_mut() {
-                output.note(&remark);
-            }
+            output.note(&remark);
         }
         match checked.lines.len() {
             0 | 1 => definitions.push(argument.clone()),
             // What is listed by name is refused with its reason.
             _ if !argument.contains(['*', '?']) => definitions.extend(checked.lines),
-            _ => definitions.extend(accepted(client, argument, &checked.lines, notes.as_deref_mut()).await?),
+            _ => definitions.extend(accepted(client, argument, &checked.lines, output).await?),
         }
     }
     confirm(arguments, definitions.len(), yes)?;
@@ -118,7 +177,7 @@ async fn accepted(
     client: &Client,
     argument: &str,
     lines: &[String],
-    notes: Option<&mut Output>,
+    output: &mut Output,
 ) -> Result<Vec<String>, Failure> {
     let text = lines.iter().flat_map(|line| [line.as_str(), "\n"]).collect::<String>().into_bytes();
     let mut checks = client.check_probes(tokio_stream::once(text), false).await?;
@@ -133,7 +192,7 @@ async fn accepted(
         let message = format!("none of the {left_out} probes of `{}` is possible here", argument.trim());
         return Err(Failure::refused(message, "`kprobectl check` shows why"));
     }
-    if let Some(output) = notes.filter(|_| left_out > 0) {
+    if left_out > 0 {
         let probes = if left_out == 1 { "probe that is" } else { "probes that are" };
         output.note(&format!("left out {left_out} {probes} not possible: `kprobectl check` shows why"));
     }
@@ -172,7 +231,7 @@ pub(in crate::command) fn confirm(arguments: &[String], probes: usize, yes: bool
     }
     let message = format!("`{}` stands for {probes} probes", arguments.join(" "));
     let hint = "add `--yes` to make all of them; `kprobectl check` shows them";
-    Err(Failure::usage(message, Some(hint.to_owned())))
+    Err(Failure::usage(message, hint))
 }
 
 #[cfg(test)]

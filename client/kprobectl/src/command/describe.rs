@@ -6,12 +6,13 @@ use clap::Args;
 use kprobed_client::api::{
     CheckProbeResponse, CodeInstruction, DescribeFunctionRequest, DescribeFunctionResponse,
     DisassembleFunctionResponse, Function, FunctionDescription, MemberDescription, ProbeKind,
-    StructureDescription, Verdict,
+    StructureDescription,
 };
 use kprobed_document::json::json;
 use serde_json::Value;
 use tonic::Code;
 
+use super::check::exit_of;
 use super::connection::connect;
 use super::definitions::checked;
 use super::{Exit, Failure};
@@ -45,13 +46,15 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         let message = format!("`{name}` is a type, and no function");
         let hint = "`kprobectl describe FUNCTION PARAMETER` lists the members of what a parameter points to, as in \
                     `describe vfs_read file`";
-        return Err(Failure::usage(message, Some(hint.to_owned())));
+        return Err(Failure::usage(message, hint));
     }
     let client = connect(global).await?;
     let meant = checked(&client, &arguments.function).await?;
     let is_event = meant.spec.as_ref().is_some_and(|spec| spec.kind() == ProbeKind::Event);
     if is_event || arguments.function.contains('/') {
-        return event(&arguments.function, &meant, output);
+        // Whether an event of the host can be recorded, and its fields.
+        output.check(&arguments.function, &meant)?;
+        return Ok(exit_of(Some(&meant)));
     }
     let (module, function) = function(&arguments.function, &meant);
     let path = arguments.path.unwrap_or_default();
@@ -84,12 +87,6 @@ fn function(argument: &str, meant: &CheckProbeResponse) -> (String, String) {
     let place = place.split('+').next().unwrap_or(place);
     let (module, function) = place.split_once(':').unwrap_or(("", place));
     (module.to_owned(), function.to_owned())
-}
-
-/// Shows whether an event of the host can be recorded, and its fields.
-fn event(name: &str, answer: &CheckProbeResponse, output: &mut Output) -> Result<Exit, Failure> {
-    output.check(name, answer)?;
-    Ok(if answer.verdict() == Verdict::Accepted { Exit::Success } else { Exit::Refused })
 }
 
 async fn code(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {

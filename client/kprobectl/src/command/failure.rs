@@ -60,8 +60,8 @@ impl Failure {
     }
 
     /// Wrong usage that clap cannot see.
-    pub(crate) fn usage(message: impl Into<String>, hint: Option<String>) -> Self {
-        Self::new(Exit::Usage, message, hint)
+    pub(crate) fn usage(message: impl Into<String>, hint: &str) -> Self {
+        Self::new(Exit::Usage, message, [hint.to_owned()])
     }
 
     /// What is asked for cannot be done.
@@ -94,25 +94,14 @@ impl Failure {
     pub(crate) fn one_host_only() -> Self {
         let message = "this command talks to one daemon, and `--hosts` or `--host-selector` asks for a fleet";
         let hint = "add `--server ADDRESS` instead: an output without an end, aggregations by name and bundles are of one host";
-        Self::usage(message, Some(hint.to_owned()))
-    }
-
-    /// A glob or a selector that finds nothing.
-    pub(crate) fn no_match(wanted: &str) -> Self {
-        Self::refused(format!("no probe matches `{wanted}`"), "`kprobectl list` shows all probes")
+        Self::usage(message, hint)
     }
 
     /// A file that cannot be read; `-` is standard input.
     pub(crate) fn unreadable(path: &Path, why: &io::Error) -> Self {
         let path = path.display().to_string();
         let file = if path == "-" { "standard input".to_owned() } else { format!("`{path}`") };
-        Self::usage(format!("cannot read {file}: {why}"), None)
-    }
-
-    /// Signals cannot be listened to.
-    #[expect(clippy::needless_pass_by_value, reason = "the errors of `map_err` are values")]
-    pub(crate) fn signals(why: io::Error) -> Self {
-        Self::new(Exit::Refused, format!("cannot listen to signals: {why}"), [])
+        Self::new(Exit::Usage, format!("cannot read {file}: {why}"), [])
     }
 
     /// The daemon stopped, most likely.
@@ -200,7 +189,7 @@ impl From<LineProblem> for Failure {
 
 impl From<ConfigError> for Failure {
     fn from(error: ConfigError) -> Self {
-        Self::usage(error.to_string(), error.hint())
+        Self::new(Exit::Usage, error.to_string(), error.hint())
     }
 }
 

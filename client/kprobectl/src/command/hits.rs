@@ -15,8 +15,8 @@ use super::connection::connect;
 use super::counting::is_probe;
 use super::definitions::definitions;
 use super::observe::{NO_EVENT, TemporaryProbes};
+use super::probe_selection::glob_of_names;
 use super::{Exit, Failure};
-use crate::glob;
 use crate::global::Global;
 use crate::output::{
     Cell, Chart, Column, MessageRow, Output, ProbeCost, counted, hits_of_others, one_line, own_hits,
@@ -35,7 +35,7 @@ pub(crate) struct Arguments {
     glob: Option<String>,
     /// Count for this time, and show the rates
     #[arg(long = "for", alias = "duration", value_name = "DURATION", value_parser = duration, conflicts_with_all = ["step", "since", "until", "cost"])]
-    duration: Option<Duration>,
+    pub(crate) duration: Option<Duration>,
     /// Show only the N that were hit most often, the most frequent first [default: all]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(u32).range(1..), conflicts_with_all = ["since", "until", "cost"])]
     top: Option<u32>,
@@ -61,11 +61,6 @@ pub(crate) struct Arguments {
 }
 
 impl Arguments {
-    /// How long it counts.
-    pub(crate) fn lasts(&self) -> Duration {
-        self.duration.unwrap_or_default()
-    }
-
     /// Whether it may define temporary probes.
     pub(crate) fn may_define(&self) -> bool {
         self.duration.is_some()
@@ -96,7 +91,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     if let Some(duration) = arguments.duration {
         return count(&client, global, arguments, duration, output).await;
     }
-    let pattern = glob::of_names(arguments.glob.as_deref().unwrap_or_default());
+    let pattern = glob_of_names(arguments.glob.as_deref().unwrap_or_default());
     if let Some(since) = arguments.since {
         return rates(&client, arguments, pattern, since, output).await;
     }
@@ -169,12 +164,12 @@ async fn count(
             ..CreateProbeRequest::default()
         };
         let words = std::slice::from_ref(&word);
-        let lines = definitions(client, &global.lines, words, global.yes, Some(output)).await?.lines;
+        let lines = definitions(client, &global.lines, words, global.yes, output).await?.lines;
         Some(TemporaryProbes::define(client, lines, &form, output).await?)
     } else {
         None
     };
-    let name_glob = if temporary.is_some() { String::new() } else { glob::of_names(&word) };
+    let name_glob = if temporary.is_some() { String::new() } else { glob_of_names(&word) };
     let label_selector = arguments.selector;
     let with_own = temporary.is_none() && !arguments.include_self;
     let hits = ListHitsRequest {

@@ -31,7 +31,7 @@ pub(crate) struct Images {
 }
 
 impl Images {
-    /// Whether there is one.
+    /// Whether there is one: no daemon is asked.
     pub(crate) fn are_given(&self) -> bool {
         !self.kernel.is_empty() || !self.diff.is_empty()
     }
@@ -76,8 +76,9 @@ pub(super) async fn run(
         output.note(&format!("no difference between {}", releases.join(" and ")));
     }
     if let Some(path) = junit {
-        std::fs::write(&path, report.render())
-            .map_err(|why| Failure::usage(format!("cannot write `{}`: {why}", path.display()), None))?;
+        std::fs::write(&path, report.render()).map_err(|why| {
+            Failure::new(Exit::Usage, format!("cannot write `{}`: {why}", path.display()), [])
+        })?;
     }
     Ok(exit)
 }
@@ -88,7 +89,7 @@ fn unusable(path: &Path, why: &ImageError) -> Failure {
         ImageError::Read(_) => why.to_string(),
         other => format!("`{}`: {other}", path.display()),
     };
-    Failure::usage(message, why.hint().map(str::to_owned))
+    Failure::new(Exit::Usage, message, why.hint().map(str::to_owned))
 }
 
 /// The definitions: that of the command line, the lines of a file, or documents.
@@ -113,7 +114,7 @@ async fn definitions(
     let mut cut: Vec<CutDefinition> = std::iter::from_fn(|| cutter.next_complete()).collect();
     cut.extend(cutter.finish());
     if cut.is_empty() {
-        return Err(Failure::usage(format!("`{}` has no definition", path.display()), None));
+        return Err(Failure::new(Exit::Usage, format!("`{}` has no definition", path.display()), []));
     }
     Ok(cut
         .into_iter()

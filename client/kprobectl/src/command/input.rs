@@ -13,7 +13,7 @@ use tokio::sync::{OnceCell, mpsc, oneshot};
 use tokio_stream::Stream;
 use tokio_stream::wrappers::ReceiverStream;
 
-use super::Failure;
+use super::{Exit, Failure};
 
 /// Joins the words of a definition, or reads one from standard input when the only word is `-`.
 pub(super) async fn definition(words: &[String]) -> Result<String, Failure> {
@@ -24,11 +24,10 @@ pub(super) async fn definition(words: &[String]) -> Result<String, Failure> {
     let mut lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
     match (lines.next(), lines.next()) {
         (Some(line), None) => Ok(line.to_owned()),
-        (None, _) => Err(Failure::usage("standard input has no definition".to_owned(), None)),
-        (Some(_), Some(_)) => Err(Failure::usage(
-            "standard input has more than one definition".to_owned(),
-            Some("`-f -` reads several".to_owned()),
-        )),
+        (None, _) => Err(Failure::new(Exit::Usage, "standard input has no definition", [])),
+        (Some(_), Some(_)) => {
+            Err(Failure::usage("standard input has more than one definition", "`-f -` reads several"))
+        }
     }
 }
 

@@ -1,13 +1,14 @@
 //! `kprobectl label`: set and remove labels of probes.
 
+use std::collections::HashMap;
+
 use clap::Args;
 use kprobed_client::Client;
 use kprobed_client::api::{Probe, UpdateProbeRequest};
 
 use super::changes::{Mode, update};
 use super::connection::connect;
-use super::label_arguments::{Changes, changes, selector};
-use super::probe_selection::{ChosenProbe, choose};
+use super::probe_selection::{ChosenProbe, choose, labels, pair, selector};
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Output, labels_text};
@@ -39,13 +40,14 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let mut changes = changes(&arguments.words)?;
     let names = std::mem::take(&mut changes.names);
     if changes == Changes::default() {
-        let hint = "write KEY=VALUE to set a label, KEY- to remove one".to_owned();
-        return Err(Failure::usage("no label is given".to_owned(), Some(hint)));
+        let hint = "write KEY=VALUE to set a label, KEY- to remove one";
+        return Err(Failure::usage("no label is given", hint));
     }
     if names.is_empty() && arguments.selector.is_none() {
-        return Err(Failure::usage(
-            "`kprobectl label` needs names of probes, or `--selector`".to_owned(),
-            None,
+        return Err(Failure::new(
+            Exit::Usage,
+            "`kprobectl label` needs names of probes, or `--selector`",
+            [],
         ));
     }
     let client = connect(global).await?;
@@ -94,5 +96,52 @@ async fn probe(
             Err(Failure::refused(message, "`--overwrite` replaces its value"))
         }
         None => Ok((name, etag)),
+    }
+}
+
+/// What `kprobectl label` is asked to do.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct Changes {
+    /// Whose labels.
+    names: Vec<String>,
+    /// `KEY=VALUE`.
+    set: HashMap<String, String>,
+    /// `KEY-`.
+    remove: Vec<String>,
+}
+
+/// Sorts the words of `kprobectl label`. No name of a probe holds an `=` or ends with `-`.
+fn changes(words: &[String]) -> Result<Changes, Failure> {
+    let mut changes = Changes::default();
+    let mut set = Vec::new();
+    for word in words {
+        if let Ok(pair) = pair(word) {
+            set.push(pair);
+        } else if let Some(key) = word.strip_suffix('-') {
+            changes.remove.push(key.to_owned());
+        } else {
+            changes.names.push(word.clone());
+        }
+    }
+    changes.set = labels(&set)?;
+    Ok(changes)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn sorted(words: &[&str]) -> Result<Changes, Failure> {
+        changes(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn words_are_names_or_changes() {
+        let found = sorted(&["open", "my-group/read", "team=a=b", "k-=", "tier-", "x--"]).unwrap();
+        assert_eq!(found.names, ["open", "my-group/read"]);
+        assert_eq!(found.remove, ["tier", "x-"]);
+        let expected = [("team", "a=b"), ("k-", "")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(found.set, expected.into());
+        assert!(sorted(&["a=1", "a=2"]).is_err());
     }
 }

@@ -1,4 +1,5 @@
-//! `kprobectl lines`: the lines of a source that can be probed, definitions by source, and indexes.
+//! `kprobectl lines`: the lines of a source that can be probed, definitions by source, and indexes; and
+//! `kprobectl vars`: the variables at a place, and how a probe reads them.
 
 use std::collections::HashMap;
 use std::io;
@@ -8,14 +9,14 @@ use clap::Args;
 use kprobed_client::Client;
 use kprobed_client::api::{CodeInstruction, ProbeKind};
 use kprobed_document::document_of;
-use kprobed_lines::{Definition, LinesError, Listing, MadeOfLine, Place};
+use kprobed_lines::{Argument, Definition, LinesError, Listing, MadeOfLine, Place, Target, Visible};
 use serde_json::{Value, json};
 
-use super::by_source::note;
 use super::connection::connect;
+use super::definitions::note_lines;
 use super::{Exit, Failure};
-use crate::global::Global;
-use crate::lines::{Build, DebugFiles, LineProblem, Places, keep};
+use crate::global::{Format, Global};
+use crate::lines::{Build, DebugFiles, LineProblem, Places, keep, shared};
 use crate::output::{Cell, Column, Output, Row, Tone, arming};
 
 /// Arguments of `lines`.
@@ -33,17 +34,10 @@ pub(crate) struct Arguments {
     port: Option<String>,
     /// Make an index of this file or package
     #[arg(long, value_name = "FILE", conflicts_with_all = ["range", "definitions"])]
-    make_index: Option<PathBuf>,
+    pub(crate) make_index: Option<PathBuf>,
     /// Where to write the index [default: where commands of this user look for it]
     #[arg(long, value_name = "FILE", requires = "make_index")]
     to: Option<PathBuf>,
-}
-
-impl Arguments {
-    /// Whether it makes an index of a file: no daemon is asked.
-    pub(crate) fn makes_index(&self) -> bool {
-        self.make_index.is_some()
-    }
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
@@ -94,7 +88,7 @@ async fn print_definitions(
         for line in &lines {
             print_definition(text, &line.definition, output)?;
         }
-        note(text, &lines, output);
+        note_lines(text, &lines, output);
     }
     Ok(())
 }
@@ -138,7 +132,7 @@ async fn port(global: &Global, name: &str, output: &mut Output) -> Result<(), Fa
 }
 
 /// The daemon. With files of debug information, the command does without one that does not answer.
-pub(super) async fn host(global: &Global) -> Result<Option<Client>, Failure> {
+async fn host(global: &Global) -> Result<Option<Client>, Failure> {
     match connect(global).await {
         Ok(client) => Ok(Some(client)),
         Err(_) if global.lines.has_files() && global.client.is_none() => Ok(None),
@@ -176,11 +170,11 @@ async fn list(global: &Global, range: &str, output: &mut Output) -> Result<(), F
 }
 
 /// The build whose debug information is asked: that of the host, or of a file without a host.
-pub(super) async fn build(
+async fn build(
     global: &Global,
     host: Option<&Client>,
     module: Option<&str>,
-    target: &kprobed_lines::Target,
+    target: &Target,
 ) -> Result<Build, Failure> {
     Ok(match host {
         Some(client) => global.lines.build(client, module, target).await?,
@@ -270,6 +264,103 @@ impl Row for ListedLine {
             "arming": self.code.as_ref().and_then(|code| arming(code.arming())),
             "rule": self.code.as_ref().map(|code| &code.rule).filter(|rule| !rule.is_empty()),
             "text": Some(&self.text).filter(|text| !text.is_empty()),
+        }))
+    }
+}
+
+/// Arguments of `vars`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = include_str!("help/vars.txt"))]
+pub(crate) struct VarsArguments {
+    /// FUNC, FUNC:LINE, FILE:LINE or a pattern, with `MODULE:` before it for a module
+    #[arg(value_name = "PLACE")]
+    place: String,
+}
+
+pub(crate) async fn vars(
+    global: &Global,
+    arguments: VarsArguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let Definition { module, target, .. } = Definition::parse(&arguments.place)?;
+    let host = host(global).await?;
+    let build = build(global, host.as_ref(), module.as_deref(), &target).await?;
+    let found = global
+        .lines
+        .ask(&build, move |info, sources| {
+            let places = info.places(&target, &|path| sources.text(path))?;
+            let all = places.into_iter().map(|place| Ok((info.variables(&place)?, place)));
+            all.collect::<Result<Vec<_>, _>>()
+        })
+        .await?;
+    let is_one = found.len() == 1;
+    for (number, (variables, place)) in found.into_iter().enumerate() {
+        // Rows for programs have their place themselves.
+        if matches!(global.output, Format::Table | Format::Wide) {
+            let copy =
+                place.inlined_into.as_ref().map(|into| format!(", inlined into {into}")).unwrap_or_default();
+            let (file, line) = (&place.source.file, place.source.line);
+            if !is_one && number > 0 {
+                output.line("")?;
+            }
+            output.line(&format!("{} ({file}:{line}{copy})", place.text))?;
+        }
+        if let Some(remark) = shared(&place) {
+            output.remark(&remark);
+        }
+        let rows: Vec<_> =
+            variables.into_iter().map(|visible| Variable { visible, place: place.clone() }).collect();
+        output.part_of_rows(&rows, number == 0)?;
+    }
+    Ok(Exit::Success)
+}
+
+/// A variable at a place.
+struct Variable {
+    visible: Visible,
+    place: Place,
+}
+
+impl Variable {
+    /// What the kernel fetches; empty if nothing does.
+    fn fetched(&self) -> String {
+        let argument = self.visible.argument.as_ref().ok().filter(|argument| argument.objection().is_none());
+        argument.map(Argument::text).unwrap_or_default()
+    }
+
+    /// Why nothing fetches it; empty if something does.
+    fn reason(&self) -> String {
+        let problem = match &self.visible.argument {
+            Ok(argument) => argument.objection(),
+            Err(error) => Some(error.clone()),
+        };
+        problem.map(|problem| problem.to_string()).unwrap_or_default()
+    }
+}
+
+impl Row for Variable {
+    const COLUMNS: &'static [Column<Self>] = &[
+        Column::new("VARIABLE", |row| {
+            let tone = if row.fetched().is_empty() { Tone::Faint } else { Tone::Plain };
+            Cell::toned(&row.visible.name, tone)
+        }),
+        Column::new("C TYPE", |row| Cell::text(&row.visible.ty)),
+        Column::new("ARGUMENT", |row| Cell::text(row.fetched())),
+        Column::wide("PLACE", |row| Cell::text(&row.place.text)),
+        Column::sentence("WHY NOT", |row| Cell::text(row.reason())),
+    ];
+
+    fn json(&self) -> io::Result<Value> {
+        let (fetched, reason) = (self.fetched(), self.reason());
+        Ok(json!({
+            "name": self.visible.name,
+            "type": self.visible.ty,
+            "parameter": self.visible.is_parameter,
+            "argument": Some(fetched).filter(|text| !text.is_empty()),
+            "reason": Some(reason).filter(|text| !text.is_empty()),
+            "place": self.place.text,
+            "file": self.place.source.file,
+            "line": self.place.source.line,
         }))
     }
 }

@@ -1,46 +1,58 @@
-//! `kprobectl list`: probes, changes of probes (`--watch`), and foreign events (`--foreign`).
+//! `kprobectl list` and `kprobectl get`: probes, changes of probes (`--watch`), foreign events (`--foreign`), and all
+//! properties of probes.
 
 use clap::Args;
-use kprobed_client::api::{ForeignEvent, ListProbesRequest, WatchProbesRequest};
+use jiff::{SignedDuration, Timestamp};
+use kprobed_client::api::{ForeignEvent, ListHitsRequest, ListProbesRequest, Probe, WatchProbesRequest};
 use kprobed_client::{Client, WatchItem};
 
 use super::adopt::instances;
 use super::connection::connect;
+use super::probe_selection::{choose, glob_of_names};
 use super::{Exit, Failure};
-use crate::glob;
 use crate::global::Global;
-use crate::output::{Cell, Column, MessageRow, Output, Tone, kind_name};
+use crate::output::{Cell, Column, MessageRow, Output, ProbePast, Tone, kind_name, to_proto_time};
+
+/// The rate and the last hit are looked for in this time.
+const RECENT: SignedDuration = SignedDuration::from_hours(1);
+
+/// So exactly, in seconds.
+const STEP_S: u32 = 10;
 
 /// Arguments of `list`.
 #[derive(Clone, Debug, Args)]
 #[command(after_help = include_str!("help/list.txt"))]
 pub(crate) struct Arguments {
     /// Only probes whose names match (`*`, `?`) [default: all]
-    pub(super) glob: Option<String>,
+    glob: Option<String>,
     #[command(flatten)]
-    pub(super) listing: Listing,
+    pub(crate) listing: Listing,
 }
 
-impl Arguments {
-    /// Whether its output has no end.
-    pub(crate) fn is_endless(&self) -> bool {
-        self.listing.watch
-    }
+/// Arguments of `get`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = include_str!("help/get.txt"))]
+pub(crate) struct GetArguments {
+    /// GROUP/EVENT, EVENT if only one probe has it, or a glob of names (`*`, `?`) [default: list all probes]
+    #[arg(value_name = "NAME", conflicts_with_all = ["selector", "foreign"])]
+    names: Vec<String>,
+    #[command(flatten)]
+    pub(crate) listing: Listing,
 }
 
 /// What to list, and whether to follow it.
 #[derive(Clone, Debug, Args)]
-pub(super) struct Listing {
+pub(crate) struct Listing {
     /// Only probes whose labels match: `key=value`, `key!=value`, `key`, `!key`, `key in (a,b)`,
     /// `key notin (a,b)`; with commas between, all must match [default: all probes]
     #[arg(short = 'l', long, value_name = "SELECTOR", default_value = "", hide_default_value = true)]
-    pub(super) selector: String,
+    selector: String,
     /// Follow the probes: print all of them, and then every change, until Ctrl-C
     #[arg(short, long)]
-    pub(super) watch: bool,
+    pub(crate) watch: bool,
     /// List the kprobe events that the daemon did not define, instead of probes
     #[arg(long, conflicts_with_all = ["selector", "watch"])]
-    pub(super) foreign: bool,
+    foreign: bool,
 }
 
 impl MessageRow for ForeignEvent {
@@ -70,7 +82,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     }
     let all = arguments.glob.is_none() && arguments.listing.selector.trim().is_empty();
     let request = ListProbesRequest {
-        name_glob: glob::of_names(arguments.glob.as_deref().unwrap_or_default()),
+        name_glob: glob_of_names(arguments.glob.as_deref().unwrap_or_default()),
         label_selector: arguments.listing.selector,
         ..Default::default()
     };
@@ -89,7 +101,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 
 /// Prints events that are not the daemon's.
 async fn foreign(client: &Client, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    let glob = glob::of_names(arguments.glob.as_deref().unwrap_or_default());
+    let glob = glob_of_names(arguments.glob.as_deref().unwrap_or_default());
     let events = client.foreign_probes(&glob).await?;
     output.rows(&events)?;
     for event in events.iter().filter(|event| !event.obstacle.is_empty()) {
@@ -108,7 +120,7 @@ async fn foreign(client: &Client, arguments: Arguments, output: &mut Output) -> 
 /// Prints changes of probes until it is interrupted.
 async fn watch(client: &Client, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let request = WatchProbesRequest {
-        name_glob: glob::of_names(arguments.glob.as_deref().unwrap_or_default()),
+        name_glob: glob_of_names(arguments.glob.as_deref().unwrap_or_default()),
         label_selector: arguments.listing.selector,
         ..Default::default()
     };
@@ -124,4 +136,51 @@ async fn watch(client: &Client, arguments: Arguments, output: &mut Output) -> Re
         }
         output.flush()?;
     }
+}
+
+/// Continues with the next name after a failure. The worst exit code wins.
+pub(crate) async fn get(
+    global: &Global,
+    arguments: GetArguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let GetArguments { mut names, listing } = arguments;
+    if listing.watch && names.len() > 1 {
+        let hint = "name one probe, or give a glob such as `kprobes/*`";
+        return Err(Failure::usage("`--watch` follows one probe, or those of one glob", hint));
+    }
+    if listing.watch || names.is_empty() {
+        return run(global, Arguments { glob: names.pop(), listing }, output).await;
+    }
+    let client = connect(global).await?;
+    let chosen = choose(&client, names, None).await?;
+    let (mut probes, mut pasts, mut exit) = (Vec::new(), Vec::new(), Exit::Success);
+    let is_one = chosen.len() == 1;
+    for chosen in chosen {
+        match look(&client, &chosen.name).await {
+            Ok((probe, past)) => {
+                probes.push(probe);
+                pasts.push(past);
+            }
+            Err(failure) if is_one => return Err(failure),
+            Err(failure) => exit = exit.max(failure.report(output)),
+        }
+    }
+    output.probes_in_full(&probes, &pasts, is_one)?;
+    Ok(exit)
+}
+
+async fn look(client: &Client, name: &str) -> Result<(Probe, ProbePast), Failure> {
+    let (probe, states) = client.get_probe_and_states(name).await?;
+    let profile = client.hits(&probe.name).await?.into_iter().find(|found| found.probe == probe.name);
+    let since = Timestamp::now().checked_sub(RECENT).unwrap_or_default();
+    let request = ListHitsRequest {
+        name_glob: probe.name.clone(),
+        start_time: Some(to_proto_time(since)),
+        step_seconds: STEP_S,
+        ..Default::default()
+    };
+    let rates = client.hits_over_time(request).await?;
+    let past = ProbePast::new(&probe, states, profile, &rates);
+    Ok((probe, past))
 }

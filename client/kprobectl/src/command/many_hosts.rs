@@ -1,7 +1,9 @@
 //! One command on many hosts.
 //!
-//! Owns the plan and the confirmation before a change, and the exit code of the whole. A command prints
-//! to an output that is kept for each host; equal answers are shown once.
+//! Owns the plan and the confirmation before a change, the limit of open files (`RLIMIT_NOFILE`), which each connection
+//! counts against, and the exit code of the whole. A command prints to an output that is kept for each host; equal
+//! answers are shown once. The limit is raised only if a command needs more: child processes inherit it, and programs
+//! that use `select` expect the usual limit of 1,024.
 
 use std::pin::Pin;
 use std::sync::Arc;
@@ -9,8 +11,8 @@ use std::time::Duration;
 
 use kprobed_client::Client;
 use kprobed_client::fleet::{FanOut, Host, HostLedger, NoAnswer, Operation, Outcome, Run};
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 
-use super::open_file_limit::raise_for;
 use super::stop_condition::StopCondition;
 use super::{Exit, Failure};
 use crate::config::{replace, state_file};
@@ -37,20 +39,14 @@ pub(crate) struct HostCommand {
 
 /// One operation on many hosts.
 pub(super) struct HostRun<T> {
-    run: Run<Answer<T>, Problem>,
+    run: Run<(HostRecord, T), Problem>,
     timeout: Duration,
     /// A signal has ended it.
     pub(super) is_interrupted: bool,
     is_change: bool,
-    /// Of the hosts that are accounted for. Absent if answers are printed as they come.
-    progress: Option<Progress>,
+    /// Of the hosts that are accounted for. Hidden if answers are printed as they come.
+    progress: Progress,
     done: usize,
-}
-
-struct Answer<T> {
-    value: T,
-    kernel: String,
-    said: HostOutput,
 }
 
 /// Failure of an operation on one host, with what was printed before it: a part of a change may have been made.
@@ -104,7 +100,7 @@ impl<T: Send + 'static> HostRun<T> {
         let run = Run::start(
             fleet.hosts.clone(),
             fan_out(global, fleet, is_change),
-            move |_host: Host, client: Client| {
+            move |host: Host, client: Client| {
                 let shared = Arc::clone(&shared);
                 async move {
                     let output = shared.1.keeping();
@@ -117,12 +113,16 @@ impl<T: Send + 'static> HostRun<T> {
                         Ok(done) => done,
                         Err(problem) => return Err(Problem { kernel, ..problem }),
                     };
-                    Ok(Answer { value, kernel, said: output.into_kept() })
+                    let (outcome, said) = (Outcome::Answered, output.into_kept());
+                    Ok((HostRecord { host: host.name, outcome, kernel, said }, value))
                 }
             },
         );
-        let progress =
-            (!output.is_structured()).then(|| output.progress("waiting for hosts", fleet.hosts.len()));
+        let progress = if output.is_structured() {
+            Progress::hidden()
+        } else {
+            output.progress("waiting for hosts", fleet.hosts.len())
+        };
         Self { run, timeout: global.timeout, is_interrupted: false, is_change, progress, done: 0 }
     }
 
@@ -141,20 +141,16 @@ impl<T: Send + 'static> HostRun<T> {
             }
         };
         let Some(report) = report else {
-            self.progress = None;
+            self.progress = Progress::hidden();
             return None;
         };
         self.done += 1;
-        if let Some(progress) = &self.progress {
-            progress.set(self.done);
-        }
+        self.progress.set(self.done);
         let outcome = report.outcome();
         let host = report.host.name;
         let (kernel, said, reason, exit) = match report.result {
-            Ok(Answer { value, kernel, said }) => {
-                return Some((HostRecord { host, outcome, kernel, said }, Ok(value)));
-            }
-            Err(NoAnswer::Operation { error, .. }) => match outcome {
+            Ok((record, value)) => return Some((record, Ok(value))),
+            Err(NoAnswer::Operation(error)) => match outcome {
                 Outcome::Refused => (error.kernel, *error.said, error.reason, error.exit),
                 // The deadlines of the request and of the host are equal: either may be noticed first.
                 Outcome::TimedOut => {
@@ -241,7 +237,7 @@ pub(crate) async fn confirm(
 /// So many hosts are not changed without a confirmation.
 pub(super) fn not_confirmed(hosts: usize, limit: u64) -> Failure {
     let message = format!("this would change {hosts} hosts, and more than {limit} need a confirmation");
-    Failure::usage(message, Some("add `--yes`".to_owned()))
+    Failure::usage(message, "add `--yes`")
 }
 
 /// Whether so many hosts can be changed.
@@ -268,7 +264,7 @@ async fn ask_all(
     fleet: &Fleet,
     output: &mut Output,
 ) -> Result<(Exit, Vec<String>), Failure> {
-    let mut stop = StopCondition::new().map_err(Failure::signals)?;
+    let mut stop = StopCondition::new()?;
     raise_for(&fan_out(global, fleet, command.is_change), fleet.hosts.len())?;
     let is_strict = command.is_strict;
     let shared = global.clone();
@@ -338,4 +334,60 @@ pub(super) fn exit(ledger: &HostLedger, worst: Exit, global: &Global) -> Exit {
         Exit::Refused
     };
     if ledger.closes() { missing.max(worst) } else { Exit::Interrupted }
+}
+
+/// Descriptors for everything but connections.
+const OTHERS: u64 = 64;
+
+/// Raises the limit so that this many connections can be open at a time.
+///
+/// # Errors
+/// When the hard limit is lower; `instead` is the other way out, for the hint.
+pub(super) fn raise(connections: usize, instead: &str) -> Result<(), Failure> {
+    let needed = OTHERS.saturating_add(connections as u64);
+    // Without a limit that can be read, connections themselves say what is wrong.
+    let Ok((soft, hard)) = getrlimit(Resource::RLIMIT_NOFILE) else { return Ok(()) };
+    if needed <= soft || needed <= hard && setrlimit(Resource::RLIMIT_NOFILE, needed, hard).is_ok() {
+        return Ok(());
+    }
+    let message = format!(
+        "{connections} connections need {needed} open files, and the limit of this process is {hard}"
+    );
+    Err(Failure::usage(message, &format!("raise it (`ulimit -Hn {needed}` as root), or {instead}")))
+}
+
+/// Raises the limit for a run over this many hosts.
+///
+/// # Errors
+/// As [`raise`].
+pub(super) fn raise_for(fan_out: &FanOut, hosts: usize) -> Result<(), Failure> {
+    // Those to the last hosts may be closing while those to the next are made.
+    raise(fan_out.parallel.get().min(hosts) * 2, "lower `--parallel`")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_limit_is_raised_as_far_as_it_is_needed_and_no_further() {
+        let soft = || getrlimit(Resource::RLIMIT_NOFILE).unwrap().0;
+        let (before, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        setrlimit(Resource::RLIMIT_NOFILE, 200, hard).unwrap();
+        raise(100, "").unwrap();
+        assert_eq!(soft(), 200);
+        raise(300, "").unwrap();
+        assert_eq!(soft(), 364);
+        let connections = usize::try_from(hard).unwrap();
+        let refused = raise(connections, "walk").unwrap_err();
+        assert_eq!(
+            refused.to_string(),
+            format!(
+                "{hard} connections need {} open files, and the limit of this process is {hard}",
+                hard + 64
+            )
+        );
+        assert_eq!(refused.hints(), [format!("raise it (`ulimit -Hn {}` as root), or walk", hard + 64)]);
+        setrlimit(Resource::RLIMIT_NOFILE, before, hard).unwrap();
+    }
 }

@@ -1,4 +1,4 @@
-//! Commands, one file each.
+//! Commands. Those that share their arguments share a file.
 //!
 //! Owns the way from arguments to calls of the daemon and back to an exit code, and the columns of a command's own
 //! lists. All output goes through `Output`. `dispatch` chooses the command.
@@ -10,47 +10,40 @@ pub(crate) mod apply;
 pub(crate) mod audit;
 pub(crate) mod auth;
 pub(crate) mod check;
-pub(crate) mod completion;
 pub(crate) mod config;
 pub(crate) mod debug;
 pub(crate) mod delete;
 pub(crate) mod describe;
-pub(crate) mod diff;
 pub(crate) mod doctor;
-pub(crate) mod enable;
 pub(crate) mod functions;
-pub(crate) mod get;
 pub(crate) mod hist;
 pub(crate) mod hits;
 pub(crate) mod label;
-pub(crate) mod latency;
-pub(crate) mod ledger;
 pub(crate) mod lines;
 pub(crate) mod list;
 pub(crate) mod observe;
 pub(crate) mod rollout;
 pub(crate) mod status;
-pub(crate) mod trace;
 pub(crate) mod update;
-pub(crate) mod vars;
 pub(crate) mod version;
 
 pub(crate) mod connection;
 pub(crate) mod many_hosts;
+pub(crate) mod probe_selection;
 
-mod by_source;
 mod changes;
-mod child;
 mod counting;
 mod definitions;
-mod document_changes;
 mod documents;
 mod failure;
 mod image;
 mod input;
-mod label_arguments;
-mod open_file_limit;
-mod probe_selection;
 mod stop_condition;
 
+use clap::Args;
+
 pub(crate) use failure::{Exit, Failure};
+
+/// Arguments of a command that has none.
+#[derive(Clone, Debug, Args)]
+pub(crate) struct NoArguments {}

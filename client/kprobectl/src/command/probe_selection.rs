@@ -1,16 +1,18 @@
-//! Probes that a command changes: by name, glob or label selector.
+//! Probes that a command is about: by name, glob or label selector; and labels as arguments.
+//!
+//! Owns their notation. It never checks keys, values or the meaning of a selector: the daemon does.
+
+use std::collections::HashMap;
 
 use clap::Args;
 use kprobed_client::Client;
 use kprobed_client::api::{ListProbesRequest, Probe};
 
-use super::Failure;
-use super::label_arguments::selector;
-use crate::glob;
+use super::{Exit, Failure};
 
 /// The probes to change.
 #[derive(Clone, Debug, Default, Args)]
-pub(super) struct ProbeSelection {
+pub(crate) struct ProbeSelection {
     /// GROUP/EVENT, EVENT if only one probe has it, or a glob of names (`*`, `?`)
     #[arg(required_unless_present = "selector", value_name = "NAME")]
     pub(super) names: Vec<String>,
@@ -63,13 +65,13 @@ pub(super) async fn choose(
             if selector.is_some() {
                 let message = format!("`{name}` names one probe, and `--selector` selects by labels");
                 let hint = "leave one of them out; a glob such as `kprobes/*` goes with `--selector`";
-                return Err(Failure::usage(message, Some(hint.to_owned())));
+                return Err(Failure::usage(message, hint));
             }
             chosen.push(ChosenProbe { name, listed: None });
             continue;
         }
         let request = ListProbesRequest {
-            name_glob: glob::of_names(&name),
+            name_glob: glob_of_names(&name),
             label_selector: selector.unwrap_or_default().to_owned(),
             ..Default::default()
         };
@@ -77,7 +79,8 @@ pub(super) async fn choose(
         if probes.is_empty() {
             let fitting: Vec<_> =
                 Some(name.as_str()).filter(|name| !name.is_empty()).into_iter().chain(selector).collect();
-            return Err(Failure::no_match(&fitting.join("` with labels `")));
+            let message = format!("no probe matches `{}`", fitting.join("` with labels `"));
+            return Err(Failure::refused(message, "`kprobectl list` shows all probes"));
         }
         let is_new = |probe: &Probe| chosen.iter().all(|one| one.name != probe.name);
         let new: Vec<_> = probes.into_iter().filter(is_new).collect();
@@ -86,4 +89,52 @@ pub(super) async fn choose(
         );
     }
     Ok(chosen)
+}
+
+/// The glob of a pattern of probe names: a bare event name matches it in any group, and `*` matches
+/// all.
+pub(super) fn glob_of_names(pattern: &str) -> String {
+    match pattern {
+        "*" => String::new(),
+        _ if pattern.is_empty() || pattern.contains('/') => pattern.to_owned(),
+        _ => format!("*/{pattern}"),
+    }
+}
+
+/// Reads a selector for a command that changes what it selects.
+///
+/// An empty one selects everything: that is more likely an empty variable of a script than meant.
+pub(super) fn selector(text: &str) -> Result<String, String> {
+    match text.trim() {
+        "" => Err("an empty selector would select all probes".to_owned()),
+        _ => Ok(text.to_owned()),
+    }
+}
+
+/// Reads `KEY=VALUE`.
+pub(super) fn pair(text: &str) -> Result<(String, String), String> {
+    let (key, value) = text.split_once('=').ok_or_else(|| format!("`{text}` is not KEY=VALUE"))?;
+    Ok((key.to_owned(), value.to_owned()))
+}
+
+/// The labels of a new probe.
+pub(super) fn labels(pairs: &[(String, String)]) -> Result<HashMap<String, String>, Failure> {
+    let mut labels = HashMap::with_capacity(pairs.len());
+    for (key, value) in pairs {
+        if labels.insert(key.clone(), value.clone()).is_some() {
+            return Err(Failure::new(Exit::Usage, format!("the label `{key}` is given twice"), []));
+        }
+    }
+    Ok(labels)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_selector_selects() {
+        assert_eq!(selector("team"), Ok("team".to_owned()));
+        assert!(selector("").is_err() && selector(" ").is_err());
+    }
 }

@@ -1,11 +1,10 @@
-//! `kprobectl status`: the daemon on one page, and what to do.
+//! `kprobectl status`: the daemon on one page, and what to do; and `kprobectl ledger`: the account of every event.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
 
-use clap::Args;
 use jiff::Timestamp;
 use kprobed_client::api::{
     CheckStatus, ExporterState, GetHostResponse, GetLedgerResponse, ListHitsRequest, Probe, ProbeKind,
@@ -14,7 +13,7 @@ use kprobed_client::{Client, Error, HitRates};
 use serde::Serialize;
 
 use super::connection::connect;
-use super::{Exit, Failure};
+use super::{Exit, Failure, NoArguments};
 use crate::global::Global;
 use crate::output::{
     Output, Tone, can_be_hit, check_status, exporter_state, is_unexplained, ledger_closes, one_line,
@@ -24,16 +23,14 @@ use crate::output::{
 /// How far back hits are looked at.
 const HITS_OF: Duration = Duration::from_mins(5);
 
-/// Arguments of `status`.
-#[derive(Clone, Debug, Args)]
-#[command(after_help = include_str!("help/status.txt"))]
-pub(crate) struct Arguments {}
+/// `kprobectl ledger`.
+pub(crate) async fn ledger(global: &Global, _: NoArguments, output: &mut Output) -> Result<Exit, Failure> {
+    let ledger = connect(global).await?.ledger().await?;
+    let closes = output.ledger(&ledger)?;
+    Ok(if closes || !ledger.settled { Exit::Success } else { Exit::Refused })
+}
 
-pub(crate) async fn run(
-    global: &Global,
-    _arguments: Arguments,
-    output: &mut Output,
-) -> Result<Exit, Failure> {
+pub(crate) async fn run(global: &Global, _: NoArguments, output: &mut Output) -> Result<Exit, Failure> {
     let status = read(&connect(global).await?).await?;
     let is_well = show(&status, output)?;
     Ok(if is_well { Exit::Success } else { Exit::Refused })

@@ -1,4 +1,4 @@
-//! `kprobectl update`: change probes that there are.
+//! `kprobectl update`, `enable` and `disable`: change probes that there are.
 
 use std::time::Duration;
 
@@ -131,6 +131,43 @@ pub(super) fn for_so_long(lasting: Duration) -> Lease {
     let longest = prost_types::Duration { seconds: i64::MAX, nanos: 0 };
     let duration = prost_types::Duration::try_from(lasting).unwrap_or(longest);
     Lease { duration: Some(duration), ..Lease::default() }
+}
+
+pub(crate) async fn enable(
+    global: &Global,
+    probes: ProbeSelection,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    switch(global, probes, true, output).await
+}
+
+pub(crate) async fn disable(
+    global: &Global,
+    probes: ProbeSelection,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    switch(global, probes, false, output).await
+}
+
+/// Continues with the next name after a failure. The worst exit code wins.
+async fn switch(
+    global: &Global,
+    ProbeSelection { names, selector, take_over }: ProbeSelection,
+    enabled: bool,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let client = connect(global).await?;
+    let chosen = choose(&client, names, selector.as_deref()).await?;
+    let requests = chosen.into_iter().map(|one| UpdateProbeRequest {
+        etag: one.etag(),
+        name: one.name,
+        enabled: Some(enabled),
+        take_over,
+        ..Default::default()
+    });
+    let (probes, exit) = update(&client, requests.collect(), Mode::Each, output).await?;
+    output.probes_changed(&probes, |probe| state_name(probe.state()).0.to_owned())?;
+    Ok(exit)
 }
 
 #[cfg(test)]

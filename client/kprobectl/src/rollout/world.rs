@@ -87,7 +87,7 @@ impl From<Error> for HostFailure {
 impl From<NoAnswer<Self>> for HostFailure {
     fn from(why: NoAnswer<Self>) -> Self {
         match why {
-            NoAnswer::Operation { error, .. } => error,
+            NoAnswer::Operation(error) => error,
             other => Self::of(other.outcome(), other.to_string()),
         }
     }

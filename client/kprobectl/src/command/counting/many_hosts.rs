@@ -13,10 +13,10 @@ use kprobed_client::fleet::{HostLedger, Operation as _, Outcome};
 use kprobed_client::{AggregationStream, Client, Error, add_marks, add_snapshots};
 use tokio::task::JoinSet;
 
-use super::probes::{CountedProbes, not_confirmed};
+use super::probes::{define, not_confirmed, undefined};
 use super::{Count, IDLE_INTERVAL};
-use crate::command::many_hosts::{HostRun, Problem, exit, is_confirmed, remember};
-use crate::command::open_file_limit::raise;
+use crate::command::many_hosts::{HostRun, Problem, exit, is_confirmed, raise, remember};
+use crate::command::observe::TemporaryProbes;
 use crate::command::stop_condition::StopCondition;
 use crate::command::{Exit, Failure};
 use crate::global::{Fleet, Global};
@@ -28,13 +28,14 @@ struct CountingHost {
     record: HostRecord,
     client: Client,
     stream: AggregationStream,
-    probes: Arc<CountedProbes>,
+    /// Those that last as long as the command.
+    probes: Option<Arc<TemporaryProbes>>,
 }
 
 impl Count {
     /// Refuses options that have no meaning for several hosts.
     fn judge(&self) -> Result<(), Failure> {
-        let refused = |what: &str, hint: &str| Err(Failure::usage(what.to_owned(), Some(hint.to_owned())));
+        let refused = |what: &str, hint: &str| Err(Failure::usage(what, hint));
         if self.life.keep.is_some() {
             return refused(
                 "`--keep` leaves an aggregation on one host, and `--hosts` asks for several",
@@ -70,7 +71,7 @@ impl Count {
         output: &mut Output,
     ) -> Result<Exit, Failure> {
         self.judge()?;
-        let mut stop = StopCondition::new().map_err(Failure::signals)?;
+        let mut stop = StopCondition::new()?;
         raise(fleet.hosts.len(), "name fewer hosts")?;
         let (spec, lines, hosts) = (self.spec.clone(), global.lines.clone(), fleet.hosts.len());
         let is_confirmed = is_confirmed(global, fleet);
@@ -87,7 +88,7 @@ impl Count {
         while let Some((record, answer)) = run.next(&mut stop).await {
             match answer {
                 Ok((client, stream, probes)) => {
-                    begun.push(CountingHost { record, client, stream, probes: Arc::new(probes) });
+                    begun.push(CountingHost { record, client, stream, probes: probes.map(Arc::new) });
                 }
                 Err(_missing) => records.push(record),
             }
@@ -183,13 +184,11 @@ async fn begin(
     is_confirmed: bool,
     hosts: usize,
     output: &mut Output,
-) -> Result<(AggregationStream, CountedProbes), Failure> {
-    if !is_confirmed
-        && let Some(refused) = not_confirmed(&CountedProbes::undefined(client, &spec).await?, hosts)
-    {
+) -> Result<(AggregationStream, Option<TemporaryProbes>), Failure> {
+    if !is_confirmed && let Some(refused) = not_confirmed(&undefined(client, &spec).await?, hosts) {
         return Err(refused);
     }
-    let probes = CountedProbes::define(client, lines, &mut spec, output).await?;
+    let probes = define(client, lines, &mut spec, output).await?;
     let stream = client.stream_aggregation(Source::Spec(spec), IDLE_INTERVAL, false).await?;
     Ok((stream, probes))
 }
@@ -204,11 +203,13 @@ async fn end(
     let mut tasks = JoinSet::new();
     for (number, host) in begun.iter().enumerate() {
         let (client, name) = (host.client.clone(), host.stream.aggregation().name.clone());
-        let probes = Arc::clone(&host.probes);
+        let probes = host.probes.clone();
         tasks.spawn(async move {
             let last = tokio::time::timeout(deadline, client.delete_aggregation(&name)).await;
             // If this fails, the daemon deletes them when the command has ended.
-            tokio::time::timeout(deadline, probes.delete()).await.ok();
+            if let Some(probes) = probes {
+                tokio::time::timeout(deadline, probes.delete()).await.ok();
+            }
             (number, last.unwrap_or(Err(Error::Timeout { limit: deadline, is_change: true })))
         });
     }

@@ -17,7 +17,6 @@ use kprobed_client::api::{AggregationKey, AggregationSnapshot, AggregationSpec, 
 use kprobed_client::{AggregationStream, Client};
 
 pub(super) use self::count_key::CountKey;
-use self::probes::CountedProbes;
 pub(super) use self::probes::is_probe;
 use super::connection::connect;
 use super::stop_condition::{StopCondition, StopReason};
@@ -70,8 +69,8 @@ pub(super) fn refuse_folded(view: CountView, spec: Option<&AggregationSpec>) -> 
         _ if !view.is_folded => Ok(()),
         Some(Aggregation::Histogram(spec)) if spec.keys.iter().any(is_stack) => Ok(()),
         _ => {
-            let message = "`--folded` prints call stacks, and this does not count by stack".to_owned();
-            Err(Failure::usage(message, Some("add `--by stack`".to_owned())))
+            let message = "`--folded` prints call stacks, and this does not count by stack";
+            Err(Failure::usage(message, "add `--by stack`"))
         }
     }
 }
@@ -110,7 +109,7 @@ impl RowOptions {
 fn no_column(name: &str, sums: &[String]) -> Failure {
     let sums: Vec<_> = sums.iter().map(|sum| format!(", `{sum}`")).collect();
     let columns = format!("the columns are `count`, `key`{}", sums.concat());
-    Failure::usage(format!("cannot sort by `{name}`: there is no such column"), Some(columns))
+    Failure::usage(format!("cannot sort by `{name}`: there is no such column"), &columns)
 }
 
 /// What to count, for how long, and how to show it.
@@ -134,15 +133,15 @@ impl Count {
         }
         let Self { mut spec, is_by_host, life, view } = self;
         if is_by_host {
-            let message = "`--by host` tells several hosts apart, and one daemon is asked".to_owned();
-            let hint = "add `--hosts`; a field of that name is `host.exact`".to_owned();
-            return Err(Failure::usage(message, Some(hint)));
+            let message = "`--by host` tells several hosts apart, and one daemon is asked";
+            let hint = "add `--hosts`; a field of that name is `host.exact`";
+            return Err(Failure::usage(message, hint));
         }
-        let mut stop = StopCondition::new().map_err(Failure::signals)?;
+        let mut stop = StopCondition::new()?;
         if let Some(name) = &life.keep {
             let made = async {
                 let client = connect(global).await?;
-                if let Some(refused) = probes::not_kept(&CountedProbes::undefined(&client, &spec).await?) {
+                if let Some(refused) = probes::not_kept(&probes::undefined(&client, &spec).await?) {
                     return Err(refused);
                 }
                 Ok::<_, Failure>(client.create_aggregation(name, spec, life.lease).await?)
@@ -158,7 +157,7 @@ impl Count {
         }
         let ready = async {
             let client = connect(global).await?;
-            let probes = CountedProbes::define(&client, &global.lines, &mut spec, output).await?;
+            let probes = probes::define(&client, &global.lines, &mut spec, output).await?;
             Ok::<_, Failure>((client, probes))
         };
         let (client, probes) = tokio::select! {
@@ -175,12 +174,14 @@ impl Count {
         let reason = counting.follow(&mut printer, true).await.map_err(Failure::in_stream)?;
         let last = counting.end().await?;
         printer.last(&last)?;
-        let deleted = tokio::select! {
-            deleted = probes.delete() => deleted,
-            () = counting.stop.signal() => Ok(()),
-        };
-        if let Err(error) = deleted {
-            output.note(&format!("the daemon deletes the probes when this command has ended: {error}"));
+        if let Some(probes) = probes {
+            let deleted = tokio::select! {
+                deleted = probes.delete() => deleted.map(drop),
+                () = counting.stop.signal() => Ok(()),
+            };
+            if let Err(error) = deleted {
+                output.note(&format!("the daemon deletes the probes when this command has ended: {error}"));
+            }
         }
         Ok(reason.exit(life.duration.is_some()))
     }

@@ -10,15 +10,9 @@ use kprobed_client::{Client, Error};
 use crate::command::Failure;
 use crate::command::definitions::{checked, definitions};
 use crate::command::observe::TemporaryProbes;
-use crate::glob;
+use crate::command::probe_selection::glob_of_names;
 use crate::lines::Lines;
 use crate::output::Output;
-
-/// The probes of an aggregation.
-pub(super) struct CountedProbes {
-    /// Those that last as long as the command.
-    temporary: Option<TemporaryProbes>,
-}
 
 /// Whether a word is the name of a probe that the daemon has. It may name several: then the daemon says so.
 pub(in crate::command) async fn is_probe(client: &Client, word: &str) -> Result<bool, Error> {
@@ -26,97 +20,84 @@ pub(in crate::command) async fn is_probe(client: &Client, word: &str) -> Result<
     if word.is_empty() || !word.chars().all(is_name) {
         return Ok(false);
     }
-    Ok(!client.list_probes(&glob::of_names(word)).await?.is_empty())
+    Ok(!client.list_probes(&glob_of_names(word)).await?.is_empty())
 }
 
-impl CountedProbes {
-    /// What a specification names, as it was written, and the host has no probe of. `latency FUNCTION` has no second
-    /// name, and means a function always.
-    pub(super) async fn undefined(client: &Client, spec: &AggregationSpec) -> Result<Vec<String>, Failure> {
-        let words = match &spec.aggregation {
-            Some(Aggregation::Histogram(spec)) => vec![&spec.probe],
-            Some(Aggregation::Latency(spec)) if spec.end_probe.is_empty() => {
-                return Ok(ends(&spec.start_probe)?.to_vec());
-            }
-            Some(Aggregation::Latency(spec)) => vec![&spec.start_probe, &spec.end_probe],
-            None => Vec::new(),
-        };
-        let mut undefined = Vec::new();
-        for word in words {
-            if !is_probe(client, word.trim()).await? {
-                undefined.push(word.clone());
-            }
+/// What a specification names, as it was written, and the host has no probe of. `latency FUNCTION` has no second
+/// name, and means a function always.
+pub(super) async fn undefined(client: &Client, spec: &AggregationSpec) -> Result<Vec<String>, Failure> {
+    let words = match &spec.aggregation {
+        Some(Aggregation::Histogram(spec)) => vec![&spec.probe],
+        Some(Aggregation::Latency(spec)) if spec.end_probe.is_empty() => {
+            return Ok(ends(&spec.start_probe)?.to_vec());
         }
-        Ok(undefined)
+        Some(Aggregation::Latency(spec)) => vec![&spec.start_probe, &spec.end_probe],
+        None => Vec::new(),
+    };
+    let mut undefined = Vec::new();
+    for word in words {
+        if !is_probe(client, word.trim()).await? {
+            undefined.push(word.clone());
+        }
     }
+    Ok(undefined)
+}
 
-    /// Defines the probes that a specification needs and the host does not have, and puts their names into it.
-    pub(super) async fn define(
-        client: &Client,
-        lines: &Lines,
-        spec: &mut AggregationSpec,
-        output: &mut Output,
-    ) -> Result<Self, Failure> {
-        let undefined = Self::undefined(client, spec).await?;
-        if undefined.is_empty() {
-            return Ok(Self { temporary: None });
-        }
-        let mut defined = Vec::with_capacity(undefined.len());
-        for word in Self::possible(client, spec, &undefined).await? {
-            let word = &word;
-            let words = std::slice::from_ref(word);
-            let meant = definitions(client, lines, words, true, Some(output)).await?.lines;
-            let [line] = meant.as_slice() else { return Err(several(word, meant.len())) };
-            defined.push(line.clone());
-        }
-        let temporary =
-            TemporaryProbes::define(client, defined, &CreateProbeRequest::default(), output).await?;
-        let mut names = temporary.probes().iter().map(|probe| probe.name.clone());
-        let places = match &mut spec.aggregation {
-            Some(Aggregation::Histogram(spec)) => vec![&mut spec.probe],
-            Some(Aggregation::Latency(LatencySpec { start_probe, end_probe, .. })) => {
-                vec![start_probe, end_probe]
-            }
-            None => Vec::new(),
-        };
-        let both_ends = undefined.len() == places.len();
-        for place in places {
-            if (both_ends || undefined.contains(place))
-                && let Some(name) = names.next()
-            {
-                *place = name;
-            }
-        }
-        Ok(Self { temporary: Some(temporary) })
+/// Defines the probes that a specification needs and the host does not have, and puts their names into it. None: the
+/// host has them all.
+pub(super) async fn define(
+    client: &Client,
+    lines: &Lines,
+    spec: &mut AggregationSpec,
+    output: &mut Output,
+) -> Result<Option<TemporaryProbes>, Failure> {
+    let undefined = undefined(client, spec).await?;
+    if undefined.is_empty() {
+        return Ok(None);
     }
-
-    /// The ends of a system call, for `latency` of a word that is not a function: the daemon knows what it means, and
-    /// why it has no ends. A function is counted without its parameters; one of a module that is not loaded is none.
-    async fn possible(
-        client: &Client,
-        spec: &AggregationSpec,
-        undefined: &[String],
-    ) -> Result<Vec<String>, Failure> {
-        if let Some(Aggregation::Latency(LatencySpec { start_probe, end_probe, .. })) = &spec.aggregation
-            && let (true, [entry, _]) = (end_probe.is_empty(), undefined)
-            && !is_there(&checked(client, entry).await?)
+    let mut defined = Vec::with_capacity(undefined.len());
+    for word in possible(client, spec, &undefined).await? {
+        let word = &word;
+        let words = std::slice::from_ref(word);
+        let meant = definitions(client, lines, words, true, output).await?.lines;
+        let [line] = meant.as_slice() else { return Err(several(word, meant.len())) };
+        defined.push(line.clone());
+    }
+    let temporary = TemporaryProbes::define(client, defined, &CreateProbeRequest::default(), output).await?;
+    let mut names = temporary.probes().iter().map(|probe| probe.name.clone());
+    let places = match &mut spec.aggregation {
+        Some(Aggregation::Histogram(spec)) => vec![&mut spec.probe],
+        Some(Aggregation::Latency(LatencySpec { start_probe, end_probe, .. })) => {
+            vec![start_probe, end_probe]
+        }
+        None => Vec::new(),
+    };
+    let both_ends = undefined.len() == places.len();
+    for place in places {
+        if (both_ends || undefined.contains(place))
+            && let Some(name) = names.next()
         {
-            let word = start_probe.trim();
-            return Ok(vec![word.to_owned(), format!("{word}%return")]);
+            *place = name;
         }
-        Ok(undefined.to_vec())
     }
+    Ok(Some(temporary))
+}
 
-    /// Deletes the temporary ones.
-    ///
-    /// # Errors
-    /// When that cannot be done now. The daemon does it when this is dropped.
-    pub(super) async fn delete(&self) -> Result<(), Error> {
-        match &self.temporary {
-            Some(temporary) => temporary.delete().await.map(drop),
-            None => Ok(()),
-        }
+/// The ends of a system call, for `latency` of a word that is not a function: the daemon knows what it means, and
+/// why it has no ends. A function is counted without its parameters; one of a module that is not loaded is none.
+async fn possible(
+    client: &Client,
+    spec: &AggregationSpec,
+    undefined: &[String],
+) -> Result<Vec<String>, Failure> {
+    if let Some(Aggregation::Latency(LatencySpec { start_probe, end_probe, .. })) = &spec.aggregation
+        && let (true, [entry, _]) = (end_probe.is_empty(), undefined)
+        && !is_there(&checked(client, entry).await?)
+    {
+        let word = start_probe.trim();
+        return Ok(vec![word.to_owned(), format!("{word}%return")]);
     }
+    Ok(undefined.to_vec())
 }
 
 /// Whether a probe would be in the kernel now, and not only when a module is loaded.
@@ -141,7 +122,7 @@ fn ends(function: &str) -> Result<[String; 2], Failure> {
         let message =
             format!("one argument is a function, from its entry to its return, and `{function}` is none");
         let hint = "write `kprobectl latency FUNCTION`, or START and END: two probes, or two definitions";
-        return Err(Failure::usage(message, Some(hint.to_owned())));
+        return Err(Failure::usage(message, hint));
     }
     Ok([format!("p {function}"), format!("r {function}")])
 }

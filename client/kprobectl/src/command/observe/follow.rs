@@ -11,8 +11,7 @@ use super::skipped_runs::AllCounts;
 use super::source::{Source, Step};
 use super::temporary_probes::{Deleted, Enabled, HostProbes};
 use crate::command::Failure;
-use crate::command::child::Child;
-use crate::command::stop_condition::{StopCondition, StopReason, until};
+use crate::command::stop_condition::{Child, StopCondition, StopReason, until};
 use crate::output::{EventPrinter, Recorded};
 
 /// How long the last events may take after the probes are deleted.
@@ -38,7 +37,7 @@ pub(super) struct Follow<'a> {
     pub(super) session: &'a Session,
     pub(super) source: Source,
     /// Temporary probes.
-    pub(super) probes: Option<HostProbes>,
+    pub(super) probes: HostProbes,
     /// What is observed of one daemon. Absent if the stream does not follow new events, or with `--quiet`.
     pub(super) observing: Option<String>,
     /// Counts of the observed probes, if the end of the command is to say which runs the kernel skipped.
@@ -61,11 +60,11 @@ impl Follow<'_> {
         let mut pending = false;
         loop {
             // Of one daemon nothing is read before its probes record: its first events come after the headings.
-            let is_held = matches!(self.source, Source::One(_)) && self.is_enabling();
+            let is_held = matches!(self.source, Source::One(_)) && self.probes.is_enabling();
             let step = tokio::select! {
                 biased;
                 reason = stop.wait() => return Ok(End::Stopped(reason)),
-                enabled = next_enabled(self.probes.as_mut()) => {
+                enabled = self.probes.enabled() => {
                     self.enabled(enabled, printer)?;
                     self.begin(stop, printer)?;
                     continue;
@@ -85,9 +84,7 @@ impl Follow<'_> {
                 Step::Host { name, is_live } => {
                     if is_live {
                         self.count(&name);
-                    }
-                    if let Some(probes) = self.probes.as_mut().filter(|_| is_live) {
-                        probes.enable(&name, self.source.started(&name).cloned());
+                        self.probes.enable(&name, self.source.started(&name).cloned());
                     }
                     self.begin(stop, printer)?;
                 }
@@ -112,24 +109,14 @@ impl Follow<'_> {
     /// Reads the counts of the observed probes of a host whose stream has begun.
     fn count(&mut self, host: &str) {
         if let (Some(before), Some(client)) = (&mut self.before, self.source.client(host)) {
-            let request = self.session.request.clone();
-            let request = match &self.probes {
-                Some(probes) => probes.select(host, request),
-                None => request,
-            };
-            before.begin(host, client, request);
+            before.begin(host, client, self.probes.select(host, self.session.request.clone()));
         }
-    }
-
-    /// Whether some probes are not enabled yet.
-    fn is_enabling(&self) -> bool {
-        self.probes.as_ref().is_some_and(HostProbes::is_enabling)
     }
 
     /// Reports what is observed, and starts the child process, when every host is known and all probes record:
     /// however short the program is, its events are in the stream.
     fn begin(&mut self, stop: &mut StopCondition, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
-        if self.has_begun || self.is_enabling() || !self.source.is_known() {
+        if self.has_begun || self.probes.is_enabling() || !self.source.is_known() {
             return Ok(());
         }
         printer.start()?;
@@ -155,9 +142,7 @@ impl Follow<'_> {
             Ok(messages) => printer.host_messages(&host, messages)?,
             Err(failure) => {
                 self.source.give_up(&host, failure)?;
-                if let Some(probes) = &mut self.probes {
-                    probes.forget(&host);
-                }
+                self.probes.forget(&host);
             }
         }
         Ok(())
@@ -171,13 +156,15 @@ impl Follow<'_> {
         stop: &mut StopCondition,
         printer: &mut EventPrinter<'_>,
     ) -> Result<End, Failure> {
-        let Some(probes) = self.probes.take() else { return end };
+        if self.session.definitions.is_empty() {
+            return end;
+        }
         let mut end = end.inspect_err(|_| printer.summary.unread = Some(AN_ERROR.to_owned()))?;
-        let recording = probes.names();
+        let recording = self.probes.names();
         let is_one = matches!(self.source, Source::One(_));
         let subscriber_id = |host: &str| self.source.started(host).map(|started| started.subscriber_id);
         let gone = self.source.gone();
-        let mut deleting = probes.delete(&gone, subscriber_id, is_one);
+        let mut deleting = self.probes.delete(&gone, subscriber_id, is_one);
         let mut recorded = gone.is_empty().then(Recorded::default);
         let mut failed: Vec<(String, String)> = Vec::new();
         let mut is_shown = !matches!(end, End::Enough);
@@ -244,11 +231,3 @@ impl Follow<'_> {
 
 /// Why the last events may be missing after a failure.
 const AN_ERROR: &str = "an error came before them";
-
-/// The next host whose probes record, or do not.
-async fn next_enabled(probes: Option<&mut HostProbes>) -> Enabled {
-    match probes {
-        Some(probes) => probes.enabled().await,
-        None => std::future::pending().await,
-    }
-}

@@ -15,16 +15,16 @@ use kprobed_lang::model::Glob;
 use super::Arguments;
 use super::options::NatsArguments;
 use super::session::Opened;
+use crate::command::probe_selection::glob_of_names;
 use crate::command::stop_condition::StopCondition;
 use crate::command::{Exit, Failure};
-use crate::glob;
 use crate::global::Global;
 use crate::output::Output;
 
 /// Shows what was published.
 pub(super) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let (filter, one_in) = arguments.selection.published()?;
-    let stop = StopCondition::new().map_err(Failure::signals)?;
+    let stop = StopCondition::new()?;
     let start = &arguments.start;
     let (begin, since_ns) = match start.since {
         Some(since) => {
@@ -36,7 +36,7 @@ pub(super) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     };
     let source = connect(arguments.from.clone(), global).await?;
     let hosts = selected(source.hosts().await.map_err(|error| failure(&error))?, &global.hosts)?;
-    let globs = arguments.probes.iter().map(|pattern| glob::of_names(pattern));
+    let globs = arguments.probes.iter().map(|pattern| glob_of_names(pattern));
     // Empty: all.
     let globs: Vec<_> =
         globs.map(|glob| Glob::new(if glob.is_empty() { "*" } else { glob.as_str() })).collect();
@@ -67,8 +67,8 @@ pub(super) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 async fn connect(from: NatsArguments, global: &Global) -> Result<NatsSource, Failure> {
     if global.host_selector.is_some() {
         let message = "`--host-selector` selects hosts of a context, and `--from` knows those of the stream, which have no labels there";
-        let hint = "name the hosts with `--hosts`: globs and ranges are possible".to_owned();
-        return Err(Failure::usage(message.to_owned(), Some(hint)));
+        let hint = "name the hosts with `--hosts`: globs and ranges are possible";
+        return Err(Failure::usage(message, hint));
     }
     NatsSource::connect(options(from, global)).await.map_err(|error| failure(&error))
 }
@@ -93,9 +93,9 @@ fn options(from: NatsArguments, global: &Global) -> NatsOptions {
 /// The selected hosts of the stream.
 fn selected(there: Vec<String>, lists: &[String]) -> Result<Vec<String>, Failure> {
     if there.is_empty() {
-        let message = "the stream has no events of any host".to_owned();
+        let message = "the stream has no events of any host";
         let hint = "see `kprobectl ledger` on the hosts; --stream and --subject-prefix must be those of their `[export.nats]`";
-        return Err(Failure::usage(message, Some(hint.to_owned())));
+        return Err(Failure::usage(message, hint));
     }
     let terms: Vec<&str> = lists.iter().flat_map(|list| split(list)).collect();
     if lists.is_empty() || terms.contains(&"all") {
@@ -104,8 +104,8 @@ fn selected(there: Vec<String>, lists: &[String]) -> Result<Vec<String>, Failure
     let mut globs = Vec::new();
     for term in terms {
         let wrong = |why: &dyn std::fmt::Display| {
-            let hint = "with `--from`, write names, globs and ranges (`web[001-480]`)".to_owned();
-            Failure::usage(format!("`--hosts {term}`: {why}"), Some(hint))
+            let hint = "with `--from`, write names, globs and ranges (`web[001-480]`)";
+            Failure::usage(format!("`--hosts {term}`: {why}"), hint)
         };
         for name in expand(term).map_err(|error| wrong(&error))? {
             let glob = Glob::new(name.as_str());

@@ -83,7 +83,7 @@ impl JoinedCalls {
         let selection = request.selection();
         if selection.sample_one_in > 1 {
             let message = "`--sample` takes single events, and a call is two";
-            return Err(Failure::usage(message, Some("use `--filter`, or `-n` to stop early".to_owned())));
+            return Err(Failure::usage(message, "use `--filter`, or `-n` to stop early"));
         }
         let text = selection.filter.clone();
         let filter = if text.is_empty() {
@@ -345,7 +345,7 @@ fn not_a_filter(text: &str, error: &EventFilterError) -> Failure {
         EventFilterError::Syntax(error) => error.hint.clone(),
         _ => "a filter on calls is evaluated by this command, on the fields of both ends".to_owned(),
     };
-    Failure::usage(format!("`{text}`: {error}"), Some(hint))
+    Failure::usage(format!("`{text}`: {error}"), &hint)
 }
 
 #[cfg(test)]

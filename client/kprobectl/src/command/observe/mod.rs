@@ -1,9 +1,8 @@
-//! `kprobectl observe`: follow new events, and read the history. `kprobectl trace` uses its parts.
+//! `kprobectl observe`: follow new events, and read the history. `kprobectl trace`: temporary probes and their events.
 //!
 //! Owns the arguments and the requests for them. Events that arrive faster than they are printed wait in
 //! the daemon's queue for this client; what that queue drops is reported as a loss.
 
-mod cursor_file;
 mod follow;
 #[cfg(feature = "nats")]
 mod from_nats;
@@ -18,15 +17,17 @@ mod temporary_probes;
 use std::time::Duration;
 
 use clap::Args;
+use kprobed_client::api::EventOrder;
 use kprobed_client::event::StreamRequest;
 
-use self::cursor_file::CursorFile;
-pub(super) use self::options::{Conditions, OutputOptions, max_wait};
-use self::options::{Delivery, NatsArguments, Order, Selection, TimeRange};
-pub(super) use self::session::Session;
+use self::options::{
+    Conditions, Delivery, NatsArguments, Order, OutputOptions, Selection, TimeRange, max_wait,
+};
+use self::session::Session;
+use self::source::CursorFile;
 pub(super) use self::temporary_probes::{NO_EVENT, TemporaryProbes};
 use super::{Exit, Failure};
-use crate::glob;
+use crate::command::probe_selection::glob_of_names;
 use crate::global::Global;
 use crate::output::Output;
 use crate::quantity::duration;
@@ -100,27 +101,77 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         return from_nats::run(global, arguments, output).await;
         #[cfg(not(feature = "nats"))]
         return Err(Failure::usage(
-            "`--from` cannot be used: this build of kprobectl cannot read from NATS".to_owned(),
-            Some("install the package, which can, or build with `--features kprobectl/nats`".to_owned()),
+            "`--from` cannot be used: this build of kprobectl cannot read from NATS",
+            "install the package, which can, or build with `--features kprobectl/nats`",
         ));
     }
     if global.fleet.is_some() && arguments.start.cursor.is_some() {
-        let message =
-            "`--cursor` is a place in the events of one host, and `--hosts` asks for several".to_owned();
-        return Err(Failure::usage(message, Some("use `--since`, or `--server` for one host".to_owned())));
+        let message = "`--cursor` is a place in the events of one host, and `--hosts` asks for several";
+        return Err(Failure::usage(message, "use `--since`, or `--server` for one host"));
     }
     let cursor_file = arguments.start.cursor.as_deref().map(CursorFile::open).transpose()?;
     let is_all = arguments.probes.iter().any(|pattern| pattern == "*");
     if is_all && !arguments.definitions.is_empty() {
-        let message = "`*` selects all probes, those of `--probe` among them".to_owned();
-        return Err(Failure::usage(
-            message,
-            Some("leave `*` out to see the events of `--probe` alone".to_owned()),
-        ));
+        let message = "`*` selects all probes, those of `--probe` among them";
+        return Err(Failure::usage(message, "leave `*` out to see the events of `--probe` alone"));
     }
     let patterns = arguments.probes.iter().filter(|_| !is_all);
-    let globs: Vec<String> = patterns.map(|pattern| glob::of_names(pattern)).collect();
+    let globs: Vec<String> = patterns.map(|pattern| glob_of_names(pattern)).collect();
     let request = arguments.delivery.apply(arguments.selection.request(&globs)?);
     let request = arguments.start.apply(request, cursor_file.as_ref())?;
     arguments.session(request, cursor_file).run(global, output).await
+}
+
+/// Arguments of `trace`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = include_str!("../help/trace.txt"))]
+pub(crate) struct TraceArguments {
+    /// Functions, system calls, events, calls or definitions, each in quotes
+    #[arg(required = true, value_name = "DEFINITION")]
+    definitions: Vec<String>,
+    /// Run this command, and stop when it has ended [default: none]
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+    /// Stop after this many events or calls [default: no limit]
+    #[arg(short = 'n', long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    count: Option<u64>,
+    /// Stop after this time [default: no limit]
+    #[arg(long = "for", alias = "duration", value_name = "DURATION", value_parser = duration)]
+    duration: Option<Duration>,
+    /// With --hosts: how long the others wait for a silent host before they continue without it
+    #[arg(long, value_name = "DURATION", default_value = "10s", value_parser = max_wait)]
+    max_wait: Duration,
+    /// Show the call stack of the kernel with each event
+    #[arg(long, alias = "kstack")]
+    stack: bool,
+    /// Print no notes and no summary
+    #[arg(short, long)]
+    quiet: bool,
+    #[command(flatten)]
+    conditions: Conditions,
+    #[command(flatten)]
+    form: OutputOptions,
+}
+
+pub(crate) async fn trace(
+    global: &Global,
+    arguments: TraceArguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let session = Session {
+        request: arguments.conditions.request()?.order(EventOrder::Time),
+        definitions: arguments.definitions,
+        stack: arguments.stack,
+        command: arguments.command,
+        count: arguments.count,
+        duration: arguments.duration,
+        max_wait: arguments.max_wait,
+        quiet: arguments.quiet,
+        form: arguments.form,
+        ordered: true,
+        cursor_file: None,
+        ends: false,
+        once: true,
+    };
+    session.run(global, output).await
 }

@@ -11,8 +11,8 @@ use kprobed_client::event::format::{LocationForm, TextParts};
 #[cfg(feature = "nats")]
 use kprobed_client::event::{EventFilter, EventFilterError};
 
-use super::cursor_file::CursorFile;
-use crate::command::Failure;
+use super::source::CursorFile;
+use crate::command::{Exit, Failure};
 use crate::global::{Format, Global};
 use crate::output::{EventStyle, TimeForm};
 use crate::quantity::{bytes, duration, point_in_time};
@@ -39,7 +39,7 @@ pub(super) struct Selection {
 /// Options that select events of a probe.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Selection")]
-pub(crate) struct Conditions {
+pub(super) struct Conditions {
     /// Only events that pass this filter [default: all]
     #[arg(long, value_name = "EXPRESSION", default_value = "", hide_default_value = true)]
     filter: String,
@@ -114,7 +114,7 @@ pub(super) struct Delivery {
 /// Options for the output of events.
 #[derive(Clone, Debug, Args)]
 #[command(next_help_heading = "Output")]
-pub(crate) struct OutputOptions {
+pub(super) struct OutputOptions {
     /// Show only these: fields of the probe, `tid`, `comm`, `context`, `location` [default: all]
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub(super) fields: Vec<String>,
@@ -196,7 +196,7 @@ impl Selection {
                 EventFilterError::Syntax(error) => error.hint.clone(),
                 _ => "use another field here, or `filter` in `[export.nats]` of the daemons".to_owned(),
             };
-            Failure::usage(format!("`{text}`: {error}"), Some(hint))
+            Failure::usage(format!("`{text}`: {error}"), &hint)
         })?;
         Ok((Some(filter), sample))
     }
@@ -213,7 +213,7 @@ impl Selection {
 
 impl Conditions {
     /// A request for the events of all probes that match.
-    pub(in crate::command) fn request(&self) -> Result<StreamRequest, Failure> {
+    pub(super) fn request(&self) -> Result<StreamRequest, Failure> {
         Ok(StreamRequest::new().filter(self.text()?).sample_one_in(self.sample))
     }
 
@@ -247,14 +247,14 @@ fn any_of(conditions: impl Iterator<Item = String>) -> Option<String> {
 fn of_comm(comm: &str) -> Result<String, Failure> {
     let quote = ['"', '\''].into_iter().find(|quote| !comm.contains(*quote)).ok_or_else(|| {
         let message = format!("the task name `{comm}` has both `\"` and `'`, which a filter cannot express");
-        Failure::usage(message, None)
+        Failure::new(Exit::Usage, message, [])
     })?;
     let operator = if comm.contains(['*', '?', '[']) { "~" } else { "==" };
     Ok(format!("comm {operator} {quote}{comm}{quote}"))
 }
 
 /// How long to wait for a host, which is some time.
-pub(in crate::command) fn max_wait(text: &str) -> Result<Duration, String> {
+pub(super) fn max_wait(text: &str) -> Result<Duration, String> {
     let wait = duration(text)?;
     if wait.is_zero() {
         return Err("it is zero, and every answer takes some time: write a time such as `2s`".to_owned());
@@ -278,8 +278,8 @@ impl TimeRange {
     ) -> Result<StreamRequest, Failure> {
         if self.until_now && !self.is_history() && self.cursor.is_none() {
             return Err(Failure::usage(
-                "`--until-now` needs a place in the history to begin at".to_owned(),
-                Some("add `--since`, `--last`, `--oldest` or `--cursor`".to_owned()),
+                "`--until-now` needs a place in the history to begin at",
+                "add `--since`, `--last`, `--oldest` or `--cursor`",
             ));
         }
         let request = match (cursor_file.and_then(CursorFile::cursor), self.since, self.last) {

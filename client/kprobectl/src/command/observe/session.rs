@@ -10,52 +10,51 @@ use kprobed_client::event::{ResumingStream, StreamRequest};
 use kprobed_client::fleet::{HostLedger, Outcome};
 use kprobed_client::merge::{HostAccount, HostState, MergeOptions, MergedStream};
 
-use super::cursor_file::CursorFile;
 use super::follow::{End, Follow};
 use super::joined::JoinedCalls;
 use super::options::OutputOptions;
 use super::selection_notes::ObservedProbes;
 use super::skipped_runs::{AllCounts, CountsBefore};
-use super::source::Source;
+use super::source::{CursorFile, Source};
 use super::temporary_probes::{HostProbes, TemporaryProbes};
 use crate::command::connection::connect;
 use crate::command::definitions::{Definitions, are_calls, definitions};
-use crate::command::many_hosts::{HostCommand, HostRun, OnHost, Problem, confirm, exit, remember};
-use crate::command::open_file_limit::raise;
+use crate::command::many_hosts::{HostCommand, HostRun, OnHost, Problem, confirm, exit, raise, remember};
 use crate::command::stop_condition::StopCondition;
 use crate::command::{Exit, Failure};
 use crate::global::{Fleet, Global};
 use crate::output::{EventPrinter, EventStyle, Output};
 
 /// Which events to follow, for how long, and how to show them.
-pub(in crate::command) struct Session {
-    pub(in crate::command) request: StreamRequest,
+pub(super) struct Session {
+    pub(super) request: StreamRequest,
     /// Temporary probes.
-    pub(in crate::command) definitions: Vec<String>,
+    pub(super) definitions: Vec<String>,
     /// They record the call stack of the kernel with each event.
-    pub(in crate::command) stack: bool,
+    pub(super) stack: bool,
     /// The program to run as a child process. Empty for none.
-    pub(in crate::command) command: Vec<String>,
-    pub(in crate::command) count: Option<u64>,
-    pub(in crate::command) duration: Option<Duration>,
+    pub(super) command: Vec<String>,
+    pub(super) count: Option<u64>,
+    pub(super) duration: Option<Duration>,
     /// How long the others wait for a silent host.
-    pub(in crate::command) max_wait: Duration,
-    pub(in crate::command) quiet: bool,
-    pub(in crate::command) form: OutputOptions,
+    pub(super) max_wait: Duration,
+    pub(super) quiet: bool,
+    pub(super) form: OutputOptions,
     /// Put the events of one daemon into the order of time here as well.
-    pub(in crate::command) ordered: bool,
+    pub(super) ordered: bool,
     /// Where the stream of one daemon begins and ends.
-    pub(in crate::command) cursor_file: Option<CursorFile>,
+    pub(super) cursor_file: Option<CursorFile>,
     /// The stream has an end.
-    pub(in crate::command) ends: bool,
+    pub(super) ends: bool,
     /// Do not connect again.
-    pub(in crate::command) once: bool,
+    pub(super) once: bool,
 }
 
 /// Streams that have begun, or begin.
 pub(super) struct Opened {
     source: Source,
-    probes: Option<HostProbes>,
+    /// Temporary probes, by host.
+    probes: HashMap<String, Arc<TemporaryProbes>>,
     /// What is observed of one daemon, in words.
     observing: Option<String>,
     /// Counts of the observed probes, if the end of the command is to say which runs the kernel skipped.
@@ -72,18 +71,14 @@ impl Opened {
     /// Hosts of these names, all of which are in the stream.
     pub(super) fn hosts(merged: MergedStream, names: Vec<String>, since_ns: Option<i64>) -> Self {
         let source = Source::of_many(merged, names.len(), since_ns);
-        let (probes, observing, before) = (None, None, None);
+        let (probes, observing, before) = (HashMap::new(), None, None);
         Self { source, probes, observing, before, names, missing: Vec::new(), is_interrupted: false }
     }
 }
 
 impl Session {
     /// Follows the events of the daemon, or of all hosts.
-    pub(in crate::command) async fn run(
-        mut self,
-        global: &Global,
-        output: &mut Output,
-    ) -> Result<Exit, Failure> {
+    pub(super) async fn run(mut self, global: &Global, output: &mut Output) -> Result<Exit, Failure> {
         for field in &self.form.fields {
             self.request = self.request.field(field.clone());
         }
@@ -92,12 +87,12 @@ impl Session {
             if self.stack {
                 let hint =
                     "trace the function alone: `FUNCTION` for its calls, `FUNCTION%return` for its returns";
-                return Err(Failure::usage("a call has two events, and no stack", Some(hint.to_owned())));
+                return Err(Failure::usage("a call has two events, and no stack", hint));
             }
             if !self.form.fields.is_empty() {
                 let message =
                     "`--fields` selects fields of single events, and a call has those that it names";
-                return Err(Failure::usage(message, Some("name them in the call".to_owned())));
+                return Err(Failure::usage(message, "name them in the call"));
             }
             self.ordered = true;
             self.request = self.request.order(EventOrder::Time);
@@ -106,7 +101,7 @@ impl Session {
             output.without_progress();
         }
         let Some(fleet) = &global.fleet else {
-            let mut stop = StopCondition::new().map_err(Failure::signals)?;
+            let mut stop = StopCondition::new()?;
             // The daemon deletes probes that were already defined when their hold is dropped.
             let has_probes = !self.definitions.is_empty();
             let opened = tokio::select! {
@@ -120,7 +115,7 @@ impl Session {
         if !self.definitions.is_empty() {
             confirm(Some(self.plan()), global, fleet, output).await?;
         }
-        let mut stop = StopCondition::new().map_err(Failure::signals)?;
+        let mut stop = StopCondition::new()?;
         let opened = self.open_many((global, fleet), calls, &mut stop, output).await?;
         let (exit, accounts) = self.show(opened, stop, global, output).await?;
         let missing = accounts.iter().filter(|account| account.outcome != Outcome::Answered);
@@ -142,9 +137,11 @@ impl Session {
     ) -> Result<Opened, Failure> {
         let mut request = self.request.clone();
         let client = connect(global).await?;
-        let mut probes = None;
-        if !self.definitions.is_empty() {
-            let notes = (!self.quiet).then_some(&mut *output);
+        let mut probes = HashMap::new();
+        let has_probes = !self.definitions.is_empty();
+        if has_probes {
+            let mut unseen = output.keeping();
+            let notes = if self.quiet { &mut unseen } else { &mut *output };
             let Definitions { lines, calls: places } =
                 definitions(&client, &global.lines, &self.definitions, global.yes, notes).await?;
             let temporary = TemporaryProbes::define(&client, lines, &self.form_of_probes(), output).await?;
@@ -152,8 +149,7 @@ impl Session {
             if let Some(calls) = &mut calls {
                 calls.add_host("", temporary.probes(), &places)?;
             }
-            let hosts = HashMap::from([(String::new(), Arc::new(temporary))]);
-            probes = Some(HostProbes::new(hosts, output.keeping()));
+            probes.insert(String::new(), Arc::new(temporary));
         }
         let mut observing = None;
         let mut before = None;
@@ -161,17 +157,17 @@ impl Session {
         if !self.quiet {
             let observed = ObservedProbes::by(&client, &request).await?;
             if !self.ends {
-                if probes.is_none() {
+                if !has_probes {
                     observed.note_silence(&request, output);
                 }
                 observing = Some(observed.description());
                 before = CountsBefore::read(&client, &request).await.ok().map(AllCounts::of_one);
             }
             observed.note_lacking_fields(&self.form.fields, output);
-            selected = probes.is_none().then_some(observed);
+            selected = (!has_probes).then_some(observed);
         }
         // Temporary probes end with the connection, so that it is not made again.
-        let once = self.once || probes.is_some();
+        let once = self.once || has_probes;
         let stream = ResumingStream::open(&client, request).await?;
         if let (Some(observed), Some(started)) = (selected, stream.started()) {
             observed.note_filters(&started.filters, output);
@@ -218,7 +214,8 @@ impl Session {
             let (arguments, form, global) = (arguments.clone(), form.clone(), shared.clone());
             async move {
                 let made = async {
-                    let notes = (!quiet).then_some(&mut output);
+                    let mut unseen = output.keeping();
+                    let notes = if quiet { &mut unseen } else { &mut output };
                     let Definitions { lines, calls } =
                         definitions(&client, &global.lines, &arguments, global.yes, notes).await?;
                     let made = TemporaryProbes::define(&client, lines, &form, &mut output).await?;
@@ -254,7 +251,6 @@ impl Session {
             probes.insert(host.name.clone(), Arc::new(temporary));
             ways.push((host, client, request));
         }
-        let probes = Some(HostProbes::new(probes, output.keeping()));
         let opened = Opened::hosts(MergedStream::open_on(ways, options), names, None);
         let source = opened.source.joining(calls);
         Ok(Opened { source, probes, before, missing, is_interrupted: run.is_interrupted, ..opened })
@@ -289,6 +285,7 @@ impl Session {
         let width = names.iter().map(|name| name.chars().count()).max().map(|width| width.max("HOST".len()));
         let style = self.form.style(global, self.quiet, width);
         let style = EventStyle { are_calls: are_calls(&self.definitions), limit: self.count, ..style };
+        let probes = HostProbes::new(probes, output.keeping());
         let mut printer = EventPrinter::new(output, &style);
         if !is_one {
             printer.start()?;
@@ -309,7 +306,9 @@ impl Session {
         let is_lost =
             is_one && !self.ends && matches!(end, Ok(End::Stopped(_))) && follow.source.started("").is_none();
         let mut end = follow.delete(end, &mut stop, &mut printer).await;
-        let Follow { mut source, before, child, has_begun, .. } = follow;
+        let Follow { mut source, probes, before, child, has_begun, .. } = follow;
+        // Those that are left are deleted by their daemons now.
+        drop(probes);
         if !end.as_ref().is_err_and(Failure::is_broken_pipe)
             && let Err(failure) = source.finish(&mut printer).await
         {

@@ -1,21 +1,27 @@
 //! Where the events of a run come from, and how each thing in them is printed.
 //!
 //! The events of one daemon are printed batch by batch, as they come; those of many hosts are merged in one order of
-//! time first.
+//! time first. The place in the file of `--cursor` never passes an event that was not printed: after a crash some
+//! events may be printed again, and none is missed.
 
 use std::collections::HashSet;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+use std::{fs, io};
 
 use kprobed_client::Client;
 use kprobed_client::api::StreamStarted;
 use kprobed_client::event::format::Origin;
-use kprobed_client::event::{Batch, Interruption, ResumingItem, ResumingStream, StreamItem, TimeOrdered};
+use kprobed_client::event::{
+    Batch, Cursor, Interruption, ResumingItem, ResumingStream, StreamItem, TimeOrdered,
+};
 use kprobed_client::fleet::{Operation as _, Outcome, names};
 use kprobed_client::merge::{HostAccount, HostState, MergedEvent, MergedItem, MergedStream};
 
-use super::cursor_file::CursorFile;
 use super::joined::JoinedCalls;
 use super::temporary_probes::Last;
 use crate::command::Failure;
+use crate::config::replace;
 use crate::output::EventPrinter;
 
 /// Events that the command holds back to put them in the order of time.
@@ -424,5 +430,76 @@ impl ManyHosts {
             _ => {}
         }
         Ok(Step::Printed)
+    }
+}
+
+/// How often the place is saved on the way.
+const INTERVAL: Duration = Duration::from_secs(1);
+
+/// A file with a cursor in it.
+pub(super) struct CursorFile {
+    path: PathBuf,
+    saved: Option<Cursor>,
+    saved_at: Instant,
+}
+
+impl CursorFile {
+    /// Reads the file; one that does not exist yet will be made.
+    ///
+    /// # Errors
+    /// When it cannot be read, or is something else.
+    pub(super) fn open(path: &Path) -> Result<Self, Failure> {
+        let saved = match fs::read_to_string(path) {
+            Ok(text) => Some(text.trim().parse().map_err(|error| {
+                let hint = "remove the file to begin with new events";
+                Failure::usage(format!("cannot use `{}`: {error}", path.display()), hint)
+            })?),
+            Err(error) if error.kind() == io::ErrorKind::NotFound => None,
+            Err(why) => return Err(Failure::unreadable(path, &why)),
+        };
+        Ok(Self { path: path.to_owned(), saved, saved_at: Instant::now() })
+    }
+
+    /// Where to continue.
+    pub(super) fn cursor(&self) -> Option<&Cursor> {
+        self.saved.as_ref()
+    }
+
+    /// Whether it is time to save the place again.
+    pub(super) fn is_due(&self) -> bool {
+        self.saved_at.elapsed() >= INTERVAL
+    }
+
+    /// Saves a place. The file is replaced as a whole, so that it is never half written or empty, even if the machine
+    /// stops.
+    ///
+    /// # Errors
+    /// When the file cannot be written.
+    pub(super) fn save(&mut self, cursor: &Cursor) -> Result<(), Failure> {
+        self.saved_at = Instant::now();
+        if self.saved.as_ref() == Some(cursor) {
+            return Ok(());
+        }
+        replace(&self.path, format!("{cursor}\n").as_bytes())?;
+        self.saved = Some(cursor.clone());
+        Ok(())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_link_to_the_file_stays_a_link() {
+        let directory = tempfile::tempdir().unwrap();
+        let (file, link) = (directory.path().join("place"), directory.path().join("link"));
+        std::os::unix::fs::symlink(&file, &link).unwrap();
+        for sequence in [3, 5] {
+            fs::write(&file, format!("b0:2:{sequence}\n")).unwrap();
+            let cursor = Cursor { boot_id: "b0".to_owned(), epoch: 2, sequence: sequence + 1 };
+            CursorFile::open(&link).unwrap().save(&cursor).unwrap();
+            assert_eq!(fs::read_to_string(&file).unwrap(), format!("b0:2:{}\n", sequence + 1));
+        }
     }
 }

@@ -9,9 +9,7 @@ use std::sync::Arc;
 
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::probe_outcome::Outcome;
-use kprobed_client::api::{
-    CreateProbeRequest, DeleteProbeRequest, DeletedProbe, Probe, StreamStarted, UpdateProbeRequest,
-};
+use kprobed_client::api::{CreateProbeRequest, DeleteProbeRequest, Probe, StreamStarted, UpdateProbeRequest};
 use kprobed_client::event::StreamRequest;
 use kprobed_client::{Client, Error, Hold};
 use tokio::task::JoinSet;
@@ -46,8 +44,7 @@ impl TemporaryProbes {
         arguments: &[String],
         output: &mut Output,
     ) -> Result<Exit, Failure> {
-        let definitions =
-            definitions(client, &global.lines, arguments, global.yes, Some(output)).await?.lines;
+        let definitions = definitions(client, &global.lines, arguments, global.yes, output).await?.lines;
         let count = definitions.len();
         let asked = definitions.into_iter().zip(1..).map(|(definition, number)| {
             let place = if count > 1 { format!("definition {number}") } else { String::new() };
@@ -125,13 +122,13 @@ impl TemporaryProbes {
     }
 
     /// Deletes them. What they have recorded is in the daemon's queue for this command then, or was sent already.
-    /// Returns what the daemon said of each that was still there.
+    /// Returns the runs that the kernel skipped, of each that was still there.
     ///
     /// # Errors
     /// When that cannot be done now. The daemon does it when this is dropped.
-    pub(in crate::command) async fn delete(&self) -> Result<Vec<(&Probe, DeletedProbe)>, Error> {
+    pub(in crate::command) async fn delete(&self) -> Result<Vec<SkippedRuns>, Error> {
         let delete = |probe: &Probe| DeleteProbeRequest { name: probe.name.clone(), ..Default::default() };
-        let mut all = Vec::with_capacity(self.probes.len());
+        let mut skipped = Vec::new();
         // The last one first: the return probe of a call, which began before the entry probe, ends after it.
         for part in self.probes.rchunks(Client::CHANGES_AT_ONCE) {
             let outcomes = self.client.delete_probes(part.iter().rev().map(delete).collect()).await?;
@@ -140,20 +137,13 @@ impl TemporaryProbes {
                     // Another client was faster.
                     Err(Error::Rpc(error)) if error.code == Code::NotFound => {}
                     Err(error) => return Err(error),
-                    Ok(deleted) => all.push((probe, deleted)),
+                    Ok(deleted) => {
+                        skipped.extend(deleted.profile.and_then(|last| SkippedRuns::of(probe, &last)));
+                    }
                 }
             }
         }
-        Ok(all)
-    }
-
-    /// Deletes them. Returns the runs that the kernel skipped.
-    async fn delete_and_count(&self) -> Result<Vec<SkippedRuns>, Error> {
-        let deleted = self.delete().await?;
-        let skipped = deleted.iter().filter_map(|(probe, deleted)| {
-            deleted.profile.as_ref().and_then(|last| SkippedRuns::of(probe, last))
-        });
-        Ok(skipped.collect())
+        Ok(skipped)
     }
 }
 
@@ -214,7 +204,7 @@ impl Last {
     }
 }
 
-/// The temporary probes of each host.
+/// The temporary probes of each host that has some.
 pub(super) struct HostProbes {
     hosts: HashMap<String, Arc<TemporaryProbes>>,
     enabling: JoinSet<Enabled>,
@@ -296,17 +286,18 @@ impl HostProbes {
     /// Deletes the probes of all hosts that are not gone. What they recorded was sent then, or is in the
     /// daemon's queue for this command. `subscriber_id`: of the stream of a host.
     pub(super) fn delete(
-        self,
+        &mut self,
         gone: &HashSet<String>,
         subscriber_id: impl Fn(&str) -> Option<u64>,
         is_one: bool,
     ) -> JoinSet<Deleted> {
-        let there = self.hosts.into_iter().filter(|(host, _)| !gone.contains(host));
+        let hosts = std::mem::take(&mut self.hosts);
+        let there = hosts.into_iter().filter(|(host, _)| !gone.contains(host));
         let mut deleting = JoinSet::new();
         for (host, temporary) in there {
             let subscriber_id = subscriber_id(&host);
             deleting.spawn(async move {
-                let (skipped, failure) = match temporary.delete_and_count().await {
+                let (skipped, failure) = match temporary.delete().await {
                     Ok(skipped) => (skipped, None),
                     Err(error) => (Vec::new(), Some(error)),
                 };
@@ -315,6 +306,7 @@ impl HostProbes {
                 Deleted { host, skipped, failure, last, recorded }
             });
         }
+        self.enabling.abort_all();
         deleting
     }
 }

@@ -14,8 +14,8 @@ use kprobed_document::Document;
 use super::super::Failure;
 use super::super::changes::is_taken_back;
 use super::super::connection::parallel;
-use super::super::document_changes::compare_one;
-use super::super::open_file_limit::raise_for;
+use super::super::documents::compare_one;
+use super::super::many_hosts::raise_for;
 use super::state_file::StateFile;
 use crate::global::Global;
 use crate::output::{Output, state_name, waits_for_module};
@@ -80,7 +80,7 @@ impl<'a> LiveWorld<'a> {
     async fn ask<Q, T, F, A>(
         &self,
         state: &mut State,
-        progress: Option<Progress>,
+        progress: Progress,
         asks: Vec<(usize, Q)>,
         write_each: Duration,
         operation: F,
@@ -102,9 +102,7 @@ impl<'a> LiveWorld<'a> {
         let mut done = 0;
         while let Some(report) = run.next().await {
             done += 1;
-            if let Some(progress) = &progress {
-                progress.set(done);
-            }
+            progress.set(done);
             note(state, asks[&report.host.name].0, report.result.map_err(HostFailure::from));
             if self.written.get().elapsed() >= write_each {
                 self.save(state)?;
@@ -123,7 +121,7 @@ impl World for LiveWorld<'_> {
 
     async fn plan(&self, state: &mut State, hosts: &[usize], note: Note<'_, Plan>) -> Result<(), Failure> {
         let progress = self.output.borrow().progress("asking hosts", hosts.len());
-        self.ask(state, Some(progress), self.with_documents(hosts), WRITE_EACH, plan, note).await
+        self.ask(state, progress, self.with_documents(hosts), WRITE_EACH, plan, note).await
     }
 
     async fn apply(
@@ -133,14 +131,14 @@ impl World for LiveWorld<'_> {
         note: Note<'_, BTreeMap<String, Armed>>,
     ) -> Result<(), Failure> {
         let progress = self.output.borrow().progress("changing hosts", targets.len());
-        self.ask(state, Some(progress), targets, WRITE_EACH, apply, note).await
+        self.ask(state, progress, targets, WRITE_EACH, apply, note).await
     }
 
     async fn read(&self, state: &mut State, hosts: &[usize], note: Note<'_, Reading>) -> Result<(), Failure> {
         let read = |client: Client, documents: Arc<Vec<Document>>| async move {
             Ok::<_, HostFailure>(reading(&client, &documents).await?.1)
         };
-        self.ask(state, None, self.with_documents(hosts), SHOW_EACH, read, note).await
+        self.ask(state, Progress::hidden(), self.with_documents(hosts), SHOW_EACH, read, note).await
     }
 
     fn save(&self, state: &State) -> Result<(), Failure> {

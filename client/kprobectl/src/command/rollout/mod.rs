@@ -106,7 +106,7 @@ async fn start(global: &Global, prepared: Prepared, output: &mut Output) -> Resu
         if !matches!(phase, Phase::Done | Phase::Undone) {
             let message = format!("`{}` has a roll-out that is {phase}", path.display());
             let hint = "`kprobectl rollout resume` continues it and `rollout undo` undoes it; or name another file with `--state`";
-            return Err(Failure::usage(message, Some(hint.to_owned())));
+            return Err(Failure::usage(message, hint));
         }
     }
     go_on(global, &file, state, Direction::New, output).await
@@ -135,7 +135,7 @@ async fn go_on(
 ) -> Result<Exit, Failure> {
     let hosts = hosts(global, &state)?;
     // Before the first event is reported: a signal that follows it is not lost.
-    let mut stop = StopCondition::new().map_err(Failure::signals)?;
+    let mut stop = StopCondition::new()?;
     let world = LiveWorld::new(global, hosts, &state, Some(file), output)?;
     let work = async {
         match way {

@@ -12,7 +12,7 @@ use kprobed_lines::Definition;
 
 use super::super::connection::{Destination, destination};
 use super::super::many_hosts::CONFIRM_ABOVE;
-use super::super::{Failure, apply, documents};
+use super::super::{Exit, Failure, apply, documents};
 use crate::config::{Config, rollout_file};
 use crate::global::Global;
 use crate::quantity::duration;
@@ -61,7 +61,10 @@ impl StateLocation {
         let config = Config::read()?;
         let context = config.context(global.context.as_deref())?.map(|(name, _)| name);
         rollout_file(context).ok_or_else(|| {
-            usage("there is no directory for state: HOME is not set", "name a file with `--state FILE`")
+            Failure::usage(
+                "there is no directory for state: HOME is not set",
+                "name a file with `--state FILE`",
+            )
         })
     }
 }
@@ -78,27 +81,26 @@ pub(super) struct Prepared {
     pub(super) limit: u64,
 }
 
-fn usage(message: impl Into<String>, hint: &str) -> Failure {
-    Failure::usage(message.into(), Some(hint.to_owned()))
-}
-
 /// Reads documents and hosts.
 pub(super) async fn prepare(global: &Global, options: RolloutOptions) -> Result<Prepared, Failure> {
     let RolloutOptions { files, waves, gates, soak, on_failure, name, place } = options;
     if soak < SHORTEST_SOAK {
-        return Err(usage(format!("{soak:?} is too short to read a rate"), "give `--soak` at least 100ms"));
+        return Err(Failure::usage(
+            format!("{soak:?} is too short to read a rate"),
+            "give `--soak` at least 100ms",
+        ));
     }
     let declared = documents::read(&files.paths, files.recursive).await?;
     let (count, most) = (declared.len(), Client::CHANGES_AT_ONCE);
     if count > most {
         let message =
             format!("these are {count} documents, and a host can change at most {most} probes as a whole");
-        return Err(usage(message, "roll the files out one by one"));
+        return Err(Failure::usage(message, "roll the files out one by one"));
     }
     for one in &declared {
         let definition = &one.entry.document.definition;
         if Definition::by_source(definition).is_some() {
-            return Err(usage(
+            return Err(Failure::usage(
                 format!(
                     "{}: `{definition}` is another line on each kernel, and a roll-out has one for all",
                     one.place()
@@ -108,7 +110,7 @@ pub(super) async fn prepare(global: &Global, options: RolloutOptions) -> Result<
         }
     }
     let Destination::Many(fleet) = destination(global).await? else {
-        return Err(usage(
+        return Err(Failure::usage(
             "a roll-out changes many hosts, and the command does not name them",
             "add `--hosts all`, or name the hosts; `apply` is for one daemon",
         ));
@@ -117,13 +119,16 @@ pub(super) async fn prepare(global: &Global, options: RolloutOptions) -> Result<
     let mut documents: Vec<_> = declared.into_iter().map(|declared| declared.entry.document).collect();
     let name = name.unwrap_or_else(|| RolloutName::of(&documents));
     name.mark(&mut documents).map_err(|error| {
-        usage(error, "leave that label out of the document: the roll-out sets it, and `--name` names it")
+        Failure::usage(
+            error,
+            "leave that label out of the document: the roll-out sets it, and `--name` names it",
+        )
     })?;
     let mut hosts = fleet.hosts;
     let count = hosts.len() as u64;
     let tolerated = (0..=count).rev().find(|missing| global.tolerate.covers(*missing, count)).unwrap_or(0);
     hosts.sort_by(|a, b| a.name.cmp(&b.name));
-    let cut = waves.cut(hosts.len()).map_err(|error| Failure::usage(error, None))?;
+    let cut = waves.cut(hosts.len()).map_err(|error| Failure::new(Exit::Usage, error, []))?;
     let wave_of = cut.into_iter().enumerate().flat_map(|(wave, range)| range.map(move |_host| wave));
     let hosts = hosts.into_iter().zip(wave_of).map(|(host, wave)| {
         let domain = host.options.tls.and_then(|tls| tls.domain);

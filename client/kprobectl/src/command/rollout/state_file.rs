@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use nix::errno::Errno;
 use nix::fcntl::{Flock, FlockArg};
 
-use super::super::Failure;
+use super::super::{Exit, Failure};
 use crate::config::replace;
 use crate::rollout::State;
 
@@ -30,7 +30,7 @@ impl StateFile {
         let mut beside = path.clone().into_os_string();
         beside.push(".lock");
         let failed = |error: io::Error| {
-            Failure::usage(format!("cannot lock `{}`: {error}", Path::new(&beside).display()), None)
+            Failure::new(Exit::Usage, format!("cannot lock `{}`: {error}", Path::new(&beside).display()), [])
         };
         if let Some(parent) = path.parent() {
             make_durable_directory(parent).map_err(failed)?;
@@ -42,7 +42,7 @@ impl StateFile {
             Ok(lock) => Ok(Self { path, _lock: lock }),
             Err((_, Errno::EWOULDBLOCK)) => Err(Failure::usage(
                 format!("another `kprobectl rollout` works on `{}`", path.display()),
-                Some("wait for it, or interrupt it with Ctrl-C".to_owned()),
+                "wait for it, or interrupt it with Ctrl-C",
             )),
             Err((_, errno)) => Err(failed(errno.into())),
         }
@@ -57,10 +57,10 @@ impl StateFile {
         let bytes = std::fs::read(path).map_err(|error| {
             let hint = "`kprobectl rollout apply` begins one, and `--state FILE` names it".to_owned();
             let is_missing = error.kind() == io::ErrorKind::NotFound;
-            Failure::usage(format!("cannot read `{shown}`: {error}"), is_missing.then_some(hint))
+            Failure::new(Exit::Usage, format!("cannot read `{shown}`: {error}"), is_missing.then_some(hint))
         })?;
         State::decode(&bytes)
-            .map_err(|problem| Failure::usage(format!("`{shown}` cannot be used: {problem}"), None))
+            .map_err(|problem| Failure::new(Exit::Usage, format!("`{shown}` cannot be used: {problem}"), []))
     }
 
     /// Replaces the file: whenever the machine stops, it has the old state or the new one. When

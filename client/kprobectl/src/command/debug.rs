@@ -3,8 +3,6 @@
 //! Owns which questions are asked and what is left out: values of events are never in it, and neither
 //! are passwords. A question that fails is a file that says why.
 
-mod redact;
-
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::fs::OpenOptionsExt as _;
@@ -19,7 +17,6 @@ use kprobed_document::json::json;
 use prost::Name;
 use serde_json::Value;
 
-use self::redact::without_credentials;
 use super::connection::connect;
 use super::{Exit, Failure};
 use crate::global::Global;
@@ -30,7 +27,7 @@ const AUDIT_ENTRIES: usize = 1000;
 
 /// Arguments of `debug`.
 #[derive(Clone, Debug, Args)]
-#[command(after_help = include_str!("../help/debug.txt"))]
+#[command(after_help = include_str!("help/debug.txt"))]
 pub(crate) struct Arguments {
     #[command(subcommand)]
     command: Command,
@@ -39,7 +36,7 @@ pub(crate) struct Arguments {
 #[derive(Clone, Debug, Subcommand)]
 enum Command {
     /// Write what a maintainer needs to understand this daemon into a file
-    #[command(after_help = include_str!("../help/debug-bundle.txt"))]
+    #[command(after_help = include_str!("help/debug-bundle.txt"))]
     Bundle {
         /// The file, which must not exist [default: kprobed-debug-HOST-TIME.tar]
         file: Option<PathBuf>,
@@ -53,7 +50,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let file = file.unwrap_or_else(|| name_of(&host, Timestamp::now()));
     let (parts, failed) = gather(&client).await;
     save(&file, &parts).map_err(|error| {
-        Failure::usage(format!("cannot write `{}`: {error}", file.display()), hint(&error))
+        Failure::new(Exit::Usage, format!("cannot write `{}`: {error}", file.display()), hint(&error))
     })?;
     if failed > 0 {
         output.note(&format!("{failed} of {} answers are missing: their files say why", parts.len()));
@@ -146,9 +143,36 @@ fn write(opened: File, parts: &[(&'static str, String)]) -> io::Result<()> {
     inner.get_ref().sync_all()
 }
 
+/// Characters that end the authority of an address, also in JSON.
+const ENDS: &[char] = &['/', '?', '#', '"', '\\', ' ', '\n', '\t', '\'', '<', '>'];
+
+/// The text with `***` in place of `user:password` in addresses.
+fn without_credentials(text: &str) -> String {
+    let mut redacted = String::with_capacity(text.len());
+    let mut rest = text;
+    while let Some(begin) = rest.find("://") {
+        let (before, after) = rest.split_at(begin + 3);
+        redacted.push_str(before);
+        let authority = after.find(ENDS).unwrap_or(after.len());
+        let (authority, behind) = after.split_at(authority);
+        match authority.rfind('@') {
+            Some(at) => {
+                redacted.push_str("***");
+                redacted.push_str(authority.get(at..).unwrap_or_default());
+            }
+            None => redacted.push_str(authority),
+        }
+        rest = behind;
+    }
+    redacted.push_str(rest);
+    redacted
+}
+
 #[cfg(test)]
 mod tests {
     use std::os::unix::fs::PermissionsExt as _;
+
+    use proptest::prelude::*;
 
     use super::*;
 
@@ -171,5 +195,33 @@ mod tests {
         let error = save(&file, &[("y.json", "[]".to_owned())]).unwrap_err();
         assert_eq!((error.kind(), fs::read(&file).unwrap()), (io::ErrorKind::AlreadyExists, before));
         assert!(hint(&error).is_some());
+    }
+
+    #[test]
+    fn passwords_go_and_addresses_stay() {
+        for (text, expected) in [
+            ("nats://me:secret@host:4222/x", "nats://***@host:4222/x"),
+            (r#"{"a":"http://u:p@h","b":"https://h/p@th"}"#, r#"{"a":"http://***@h","b":"https://h/p@th"}"#),
+            ("nats://token@h, tls://a:b@c@d:1", "nats://***@h, tls://***@d:1"),
+            ("spiffe://prod/ns/x", "spiffe://prod/ns/x"),
+            ("p:open do_sys_openat2 @jiffies", "p:open do_sys_openat2 @jiffies"),
+            ("://", "://"),
+        ] {
+            assert_eq!(without_credentials(text), expected);
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn no_password_stays(before in ".{0,20}", user in "[a-z]{1,5}", password in "[a-z0-9:@%]{1,12}zzz", behind in "(/.{0,20})?") {
+            let text = format!("{before} nats://{user}:{password}@host{behind}");
+            let secret = [&password, "@"].concat();
+            prop_assert!(!without_credentials(&text).contains(&secret));
+        }
+
+        #[test]
+        fn other_text_stays(text in "[^:]{0,60}") {
+            prop_assert_eq!(without_credentials(&text), text);
+        }
     }
 }
