@@ -10,8 +10,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-
-use crate::elf;
+use object::{Object as _, ObjectSection as _};
 
 /// A module, ready for `finit_module`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -111,8 +110,13 @@ fn decompressed(path: &Path) -> Result<Vec<u8>> {
     Ok(image)
 }
 
+fn modinfo(image: &[u8]) -> Option<&[u8]> {
+    let file = object::File::parse(image).ok()?;
+    file.section_by_name(".modinfo")?.data().ok()
+}
+
 fn dependencies(image: &[u8]) -> Vec<String> {
-    let modinfo = elf::section(image, ".modinfo").unwrap_or_default();
+    let modinfo = modinfo(image).unwrap_or_default();
     modinfo
         .split(|byte| *byte == 0)
         .filter_map(|entry| entry.strip_prefix(b"depends="))
@@ -131,7 +135,7 @@ mod tests {
         let modinfo = format!("license=GPL\0depends={depends}\0");
         let names = b"\0.modinfo\0";
         let mut image = vec![0; 64];
-        image[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        image[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
         image.extend_from_slice(modinfo.as_bytes());
         let names_at = image.len();
         image.extend_from_slice(names);
@@ -181,6 +185,15 @@ mod tests {
             names(&closure(tree.path(), &["virtio_a", "ring"]).unwrap()),
             ["base", "ring", "virtio_a"]
         );
+    }
+
+    #[test]
+    fn bytes_that_are_no_module_depend_on_nothing() {
+        let whole = module("base");
+        assert_eq!(dependencies(&whole), ["base"]);
+        for length in 0..whole.len() {
+            assert_eq!(dependencies(&whole[..length]), Vec::<String>::new(), "{length}");
+        }
     }
 
     #[test]
