@@ -13,10 +13,6 @@ use crate::limit::{LIMIT, ensure_in_time, limited};
 use crate::progress::Step;
 use crate::slim::without_debug_information;
 
-/// What is said when neither cargo's environment nor the current directory leads to the source.
-const NO_WORKSPACE: &str =
-    "the source of kprobed is not here: run this within its directory, through `cargo vm`";
-
 /// How the programs are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
@@ -56,7 +52,7 @@ pub struct Programs {
 impl Programs {
     /// Builds them, cargo's own progress on standard error.
     pub fn build(profile: Profile) -> Result<Self> {
-        let root = root().context(NO_WORKSPACE)?;
+        let root = root()?;
         let name = profile.name();
         let step = Step::start(format!("building kprobed, kprobectl and the agent ({name})"));
         let mut command = in_workspace(&root, limited(LIMIT, cargo_program()));
@@ -77,7 +73,7 @@ impl Programs {
 
     /// Builds a benchmark of one of the packages, and does not run it.
     pub fn build_bench(package: &str, bench: &'static str) -> Result<PathBuf> {
-        let root = root().context(NO_WORKSPACE)?;
+        let root = root()?;
         let step = Step::start(format!("building the benchmark {bench}"));
         let mut command = in_workspace(&root, limited(LIMIT, cargo_program()));
         command
@@ -161,12 +157,13 @@ fn selected(crates: &[&str], with_features: bool) -> Vec<String> {
 
 /// The workspace's directory: what cargo says it runs this program from, or a directory above the
 /// current one.
-pub fn root() -> Option<PathBuf> {
+pub fn root() -> Result<PathBuf> {
     let told = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let starts = told.into_iter().chain(env::current_dir());
     starts
         .flat_map(|start| start.ancestors().map(Path::to_path_buf).collect::<Vec<_>>())
         .find(|directory| directory.join("deploy/vm/Cargo.toml").is_file())
+        .context("the source of kprobed is not here: run this within its directory, through `cargo vm`")
 }
 
 /// Names and paths of the programs that cargo reports.
