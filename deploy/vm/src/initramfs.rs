@@ -16,7 +16,7 @@ use object::Object as _;
 
 use crate::cpio::{Kind, Writer};
 use crate::kernels::Kernel;
-use crate::modules::{self, Missing, Module};
+use crate::modules::{self, Module};
 use crate::packages::search_path;
 use crate::unpacked::Unpacked;
 
@@ -130,10 +130,7 @@ impl Initramfs {
 
     fn modules(&mut self, kernel: &Kernel) -> Result<()> {
         let Some(directory) = &kernel.modules else { return Ok(()) };
-        let all = [NEEDED_MODULES.as_slice(), &WELCOME_MODULES].concat();
-        let found = modules::closure(directory, &all).or_else(|error| {
-            if error.is::<Missing>() { modules::closure(directory, &NEEDED_MODULES) } else { Err(error) }
-        })?;
+        let found = modules::closure(directory, &NEEDED_MODULES, &WELCOME_MODULES)?;
         for (position, Module { name, image }) in found.into_iter().enumerate() {
             // The agent loads them in the order of their names.
             let path = format!("/lib/kprobed-guest/modules/{position:02}-{name}.ko");

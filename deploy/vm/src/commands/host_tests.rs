@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -82,30 +82,12 @@ pub(super) fn run(root: &Path, environment: Environment<'_>, arguments: &[String
     examples_of_documentation(root)
 }
 
-/// The command with the lowest priority: tests find the machine as if nothing were built beside them.
-fn nice(command: &Command) -> Command {
-    let mut nice = Command::new("nice");
-    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => nice.env(name, value),
-            None => nice.env_remove(name),
-        };
-    }
-    if let Some(directory) = command.get_current_dir() {
-        nice.current_dir(directory);
-    }
-    nice
-}
-
 /// Passes each test program on when cargo has built it.
 fn build(root: &Path, pass_on: &dyn Fn(TestProgram)) -> Result<()> {
     let begun = Instant::now();
-    let mut cargo = workspace::cargo(root);
-    cargo
+    let mut cargo = workspace::cargo_in_background(root)
         .args(["test", "--no-run", "--workspace", "--message-format=json-render-diagnostics"])
-        .args(workspace::FEATURES);
-    let mut cargo = nice(&cargo)
+        .args(workspace::FEATURES)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
