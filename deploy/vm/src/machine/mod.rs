@@ -399,7 +399,7 @@ impl Machine {
             Failure::Silence(after) => {
                 self.check(&self.console.text()).err().unwrap_or(MachineError::Hung { after, log })
             }
-            Failure::Protocol(source) => {
+            Failure::Connection(source) => {
                 self.qemu.wait(LAST_WORDS);
                 self.check(&self.console.text()).err().unwrap_or(MachineError::Lost { source, log })
             }
