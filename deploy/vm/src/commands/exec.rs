@@ -11,11 +11,9 @@ use kprobed_vm::initramfs::GuestFile;
 use kprobed_vm::machine::{Command, Input, MachineError, Stream};
 use kprobed_vm::progress;
 use kprobed_vm::protocol::Status;
+use nix::errno::Errno;
 
 use super::guest::{GuestArguments, post_mortem};
-
-const ENOENT: i32 = 2;
-const EACCES: i32 = 13;
 
 /// Run a command in a guest, with kprobed running and kprobectl in the PATH
 #[derive(Args, Debug)]
@@ -61,9 +59,9 @@ impl Exec {
             Ok(status) => status.shell_code(),
             Err(MachineError::Refused { errno, message }) => {
                 progress::note(format_args!("cannot run {message}"));
-                match errno {
-                    ENOENT => 127,
-                    EACCES => 126,
+                match Errno::from_raw(errno) {
+                    Errno::ENOENT => 127,
+                    Errno::EACCES => 126,
                     _ => 125,
                 }
             }

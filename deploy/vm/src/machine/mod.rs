@@ -77,30 +77,6 @@ pub struct MachineConfig {
     pub incoming: Option<PathBuf>,
 }
 
-impl MachineConfig {
-    /// One CPU, 768 MiB, no disk, no forwards, 90 seconds to boot.
-    pub fn new(
-        image: impl Into<PathBuf>,
-        initramfs: impl Into<PathBuf>,
-        serial_log: impl Into<PathBuf>,
-    ) -> Self {
-        Self {
-            image: image.into(),
-            initramfs: initramfs.into(),
-            memory_mib: 768,
-            cpus: 1,
-            cpus_possible: 1,
-            disk: None,
-            forwards: Vec::new(),
-            reaches_host: false,
-            cmdline: String::new(),
-            serial_log: serial_log.into(),
-            boot_deadline: Duration::from_secs(90),
-            incoming: None,
-        }
-    }
-}
-
 /// A booted guest. Several threads may use it at once. Dropping it kills it.
 #[derive(Debug)]
 pub struct Machine {

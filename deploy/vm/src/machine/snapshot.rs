@@ -22,7 +22,7 @@ const TRANSFER: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub struct Snapshot {
     /// Settings that restore it, without the disk, the forwards and the log.
-    config: MachineConfig,
+    pub(crate) config: MachineConfig,
     disk: Option<PathBuf>,
     _directory: tempfile::TempDir,
 }
@@ -35,12 +35,6 @@ impl Snapshot {
 }
 
 impl Machine {
-    /// As [`Machine::snapshot`], of a guest that was restored from `first`, or whose first snapshot
-    /// that is.
-    pub fn snapshot_again(&self, first: &Snapshot, directory: &Path) -> Result<Snapshot, MachineError> {
-        self.snapshot(&first.config, directory)
-    }
-
     /// Writes the state of this guest, which was booted from `config`, into files in `directory`.
     /// It continues afterwards; no other thread may use it meanwhile.
     pub fn snapshot(&self, config: &MachineConfig, directory: &Path) -> Result<Snapshot, MachineError> {
