@@ -5,9 +5,9 @@ use kprobed_client::event::Escaped;
 
 use super::style::Tone;
 
-/// Bytes in hexadecimal.
-pub(crate) fn hex(bytes: &[u8], separator: &str) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(separator)
+/// Bytes in hexadecimal, with blanks between them.
+pub(crate) fn hex(bytes: &[u8]) -> String {
+    bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
 }
 
 /// Text that keeps to its line and does nothing to a terminal. Backslashes stay as they are.

@@ -45,7 +45,7 @@ pub(crate) use rates::Chart;
 pub(crate) use rows::{Column, MessageRow, Row};
 pub(crate) use style::Tone;
 pub(crate) use table::{Cell, Table};
-pub(crate) use time::{moment, to_proto_time};
+pub(crate) use time::{instant, moment, to_proto_time};
 
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
@@ -190,31 +190,32 @@ impl Output {
 
     /// Prints what is asked for in a form for programs, and says whether it did.
     pub(crate) fn structured(&mut self, value: &impl Serialize) -> io::Result<bool> {
-        match self.format {
-            Format::Json | Format::Yaml if self.is_keeping() => self.keep(value, false)?,
-            Format::Json => {
-                serde_json::to_writer_pretty(&mut self.stdout, value)?;
-                self.stdout.write_all(b"\n")?;
-            }
-            Format::Yaml => self.yaml(value)?,
-            Format::Table | Format::Wide | Format::Name | Format::Csv => return Ok(false),
-        }
-        Ok(true)
+        self.for_programs(value, false)
     }
 
     /// The same for one of many values: one line or one document each.
     pub(crate) fn structured_stream(&mut self, value: &impl Serialize) -> io::Result<bool> {
+        self.for_programs(value, true)
+    }
+
+    fn for_programs(&mut self, value: &impl Serialize, is_item: bool) -> io::Result<bool> {
         match self.format {
-            Format::Json | Format::Yaml if self.is_keeping() => self.keep(value, true)?,
-            Format::Json => {
+            Format::Table | Format::Wide | Format::Name | Format::Csv => return Ok(false),
+            _ if self.is_keeping() => self.keep(value, is_item)?,
+            Format::Json if is_item => {
                 serde_json::to_writer(&mut self.stdout, value)?;
-                self.stdout.write_all(b"\n")?;
+                self.raw(b"\n")?;
+            }
+            Format::Json => {
+                serde_json::to_writer_pretty(&mut self.stdout, value)?;
+                self.raw(b"\n")?;
             }
             Format::Yaml => {
-                self.raw(b"---\n")?;
+                if is_item {
+                    self.raw(b"---\n")?;
+                }
                 self.yaml(value)?;
             }
-            Format::Table | Format::Wide | Format::Name | Format::Csv => return Ok(false),
         }
         Ok(true)
     }

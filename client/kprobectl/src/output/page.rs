@@ -13,7 +13,7 @@ use kprobed_lines::Origin;
 use serde_json::Value;
 
 use super::probe::{can_be_hit, kind_name, labels_text, lease, state_name};
-use super::table::{Cell, Table, properties};
+use super::table::{Cell, Table};
 use super::time::{moment, rfc3339};
 use super::{Output, diagnostic, meaning, width};
 use crate::global::Format;
@@ -142,7 +142,7 @@ impl Output {
         let origin = Origin::find(&probe.definition);
         let source = origin.as_ref().map(|origin| ("source", origin.in_words()));
         let rows: Vec<_> = rows.into_iter().chain(source).collect();
-        self.text(&properties(self.style, &rows))?;
+        self.properties(&rows)?;
         if let Some(change) = &probe.meaning_change {
             self.text(&meaning::render(change, width::columns()))?;
             if origin.is_some() {

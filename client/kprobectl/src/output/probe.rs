@@ -11,7 +11,7 @@ use kprobed_document::json::json;
 use super::data::one_line;
 use super::style::Tone;
 use super::table::Cell;
-use super::time::{moment, rfc3339};
+use super::time::{instant, moment, rfc3339};
 use super::{Column, MessageRow, Output, cost, diagnostic};
 use crate::global::Format;
 
@@ -96,8 +96,7 @@ fn left(probe: &Probe, now: Timestamp) -> String {
     if lease.duration.is_none() {
         return "held".to_owned();
     }
-    let end = lease.expire_time.as_ref().and_then(|time| Timestamp::new(time.seconds, time.nanos).ok());
-    let Some(end) = end else { return "unknown".to_owned() };
+    let Some(end) = instant(lease.expire_time.as_ref()) else { return "unknown".to_owned() };
     let seconds = end.duration_since(now).as_secs();
     if seconds <= 0 {
         return "ended".to_owned();

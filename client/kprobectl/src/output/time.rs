@@ -13,16 +13,19 @@ pub(crate) fn to_proto_time(time: Timestamp) -> prost_types::Timestamp {
     }
 }
 
-/// A time of the API in RFC 3339. `None` when there is none, or none that exists.
-pub(crate) fn rfc3339(time: Option<&prost_types::Timestamp>) -> Option<String> {
-    let time = time?;
-    Timestamp::new(time.seconds, time.nanos).ok().map(|time| time.to_string())
+/// The instant of a time of the API. `None` when there is none, or none that exists.
+pub(crate) fn instant(time: Option<&prost_types::Timestamp>) -> Option<Timestamp> {
+    Timestamp::new(time?.seconds, time?.nanos).ok()
 }
 
-/// A time of the API for people: RFC 3339 to the second. `None` when there is none, or none that exists.
+/// The same in RFC 3339.
+pub(crate) fn rfc3339(time: Option<&prost_types::Timestamp>) -> Option<String> {
+    Some(instant(time)?.to_string())
+}
+
+/// The same for people: to the second.
 pub(crate) fn moment(time: Option<&prost_types::Timestamp>) -> Option<String> {
-    let time = time?;
-    Timestamp::new(time.seconds, 0).ok().map(|time| time.to_string())
+    rfc3339(Some(&prost_types::Timestamp { nanos: 0, ..*time? }))
 }
 
 /// Milliseconds since 1970 in RFC 3339, with all three digits.

@@ -289,7 +289,7 @@ impl Session {
         let width = names.iter().map(|name| name.chars().count()).max().map(|width| width.max("HOST".len()));
         let style = self.form.style(global, self.quiet, width);
         let style = EventStyle { are_calls: are_calls(&self.definitions), limit: self.count, ..style };
-        let mut printer = EventPrinter::new(output, &style);
+        let mut printer = EventPrinter::new(output, style);
         if !is_one {
             printer.start()?;
         }

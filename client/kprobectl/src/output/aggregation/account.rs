@@ -6,7 +6,7 @@ use kprobed_client::api::AggregationSnapshot;
 
 use super::columns::Columns;
 use super::order::Chosen;
-use crate::output::data::one_line;
+use crate::output::data::{counted, one_line};
 use crate::output::style::{Style, Tone};
 
 /// The account of a reading, as text.
@@ -25,7 +25,7 @@ pub(super) fn account(
     } else {
         write!(text, "{hits} hits").ok();
     }
-    write!(text, ", {dropped} dropped, {}", rows(snapshot.rows.len() as u64)).ok();
+    write!(text, ", {dropped} dropped, {}", counted(snapshot.rows.len(), "row")).ok();
     if snapshot.kernel_rows as usize > snapshot.rows.len() {
         write!(text, " ({} in the kernel)", snapshot.kernel_rows).ok();
     }
@@ -44,8 +44,8 @@ pub(super) fn account(
             format!("the rows have {more} more than the hits, which were read a moment earlier"),
         );
     }
-    if chosen.left_out.rows > 0 {
-        let (count, rows) = (chosen.left_out.count, rows(chosen.left_out.rows));
+    if chosen.hidden_rows > 0 {
+        let (count, rows) = (chosen.hidden_count, counted(chosen.hidden_rows, "row"));
         remark(Tone::Plain, format!("{count} of them are in {rows} that `--top` hides"));
     }
     if let Some(own @ 1..) = snapshot.own {
@@ -84,8 +84,4 @@ pub(super) fn account(
         remark(Tone::Plain, format!("{open} starts without a measured end: {why}"));
     }
     text
-}
-
-fn rows(number: u64) -> String {
-    if number == 1 { "1 row".to_owned() } else { format!("{number} rows") }
 }

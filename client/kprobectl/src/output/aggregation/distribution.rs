@@ -13,14 +13,6 @@ pub(super) struct Distribution {
     buckets: Vec<(Bucket, u64)>,
 }
 
-/// A line of a drawing.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Line {
-    Bucket(Bucket, u64),
-    /// Empty ranges that are left out.
-    Gap,
-}
-
 impl Distribution {
     /// Of rows that differ in no other key.
     pub(super) fn of(rows: &[&AggregationRow], axis: usize) -> Self {
@@ -35,17 +27,17 @@ impl Distribution {
         self.buckets.iter().map(|(_, count)| *count).max().unwrap_or(0)
     }
 
-    /// All ranges from the first to the last, the empty ones too.
-    pub(super) fn lines(&self, scale: Scale) -> Vec<Line> {
+    /// All ranges from the first to the last, the empty ones too. None: empty ranges that are left out.
+    pub(super) fn lines(&self, scale: Scale) -> Vec<Option<(Bucket, u64)>> {
         let mut lines = Vec::with_capacity(self.buckets.len());
         let mut before: Option<Bucket> = None;
         for (bucket, count) in &self.buckets {
             match before.map(|before| before.between(*bucket, scale)) {
                 None => {}
-                Some(Some(empty)) => lines.extend(empty.into_iter().map(|bucket| Line::Bucket(bucket, 0))),
-                Some(None) => lines.push(Line::Gap),
+                Some(Some(empty)) => lines.extend(empty.into_iter().map(|bucket| Some((bucket, 0)))),
+                Some(None) => lines.push(None),
             }
-            lines.push(Line::Bucket(*bucket, *count));
+            lines.push(Some((*bucket, *count)));
             before = Some(*bucket);
         }
         lines
@@ -109,16 +101,10 @@ mod tests {
         #[test]
         fn lines_hold_every_count(values in prop::collection::vec(0_u64..1 << 62, 1..100)) {
             let lines = distribution(&values).lines(Scale::Log2);
-            let counted = lines.iter().map(|line| match line {
-                Line::Bucket(_, count) => *count,
-                Line::Gap => 0,
-            });
+            let counted = lines.iter().flatten().map(|(_, count)| *count);
             prop_assert_eq!(counted.sum::<u64>(), values.len() as u64);
             // No range is left out between powers of two.
-            let ranges: Vec<_> = lines.iter().filter_map(|line| match line {
-                Line::Bucket(bucket, _) => Some(*bucket),
-                Line::Gap => None,
-            }).collect();
+            let ranges: Vec<_> = lines.iter().flatten().map(|(bucket, _)| *bucket).collect();
             prop_assert_eq!(ranges.len(), lines.len());
             prop_assert!(ranges.windows(2).all(|pair| pair[0].last + 1 == pair[1].first));
         }

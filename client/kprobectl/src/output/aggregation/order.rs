@@ -49,15 +49,9 @@ pub(super) struct Chosen<'a> {
     pub(super) groups: Vec<Group<'a>>,
     /// All events in rows, shown or not.
     pub(super) total: u64,
-    /// What is not shown.
-    pub(super) left_out: LeftOut,
-}
-
-/// What is not shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct LeftOut {
-    pub(super) rows: u64,
-    pub(super) count: u64,
+    /// Rows that are not shown, and the events in them.
+    pub(super) hidden_rows: usize,
+    pub(super) hidden_count: u64,
 }
 
 impl<'a> Group<'a> {
@@ -103,12 +97,12 @@ pub(super) fn choose<'a>(rows: &'a [AggregationRow], columns: &Columns, view: Co
         }
     });
     let total = groups.iter().fold(0_u64, |total, group| total.saturating_add(group.count));
-    let mut left_out = LeftOut::default();
+    let (mut hidden_rows, mut hidden_count) = (0, 0_u64);
     for group in groups.drain(view.top.unwrap_or(groups.len()).min(groups.len())..) {
-        left_out.rows = left_out.rows.saturating_add(group.rows.len() as u64);
-        left_out.count = left_out.count.saturating_add(group.count);
+        hidden_rows += group.rows.len();
+        hidden_count = hidden_count.saturating_add(group.count);
     }
-    Chosen { groups, total, left_out }
+    Chosen { groups, total, hidden_rows, hidden_count }
 }
 
 fn groups<'a>(rows: &'a [AggregationRow], columns: &Columns) -> Vec<Group<'a>> {

@@ -7,7 +7,7 @@ use kprobed_client::api::key_value::Value;
 
 use super::bucket::{Bucket, Quantity, Scale};
 use super::columns::{Columns, CountColumn};
-use super::distribution::{Distribution, Line};
+use super::distribution::Distribution;
 use super::order::{Chosen, Group, value};
 use super::stack::frames;
 use crate::output::data::one_line;
@@ -111,8 +111,8 @@ fn drawing(text: &mut String, group: &Group<'_>, column: &CountColumn, axis: usi
         .lines(scale)
         .into_iter()
         .map(|line| match line {
-            Line::Bucket(bucket, count) => (bucket.label(scale, column.quantity), Some(count)),
-            Line::Gap => ("...".to_owned(), None),
+            Some((bucket, count)) => (bucket.label(scale, column.quantity), Some(count)),
+            None => ("...".to_owned(), None),
         })
         .collect();
     let heading = match column.quantity {
