@@ -3,10 +3,8 @@
 //! Owns the choice of the form, which follows from the keys. Every form reports dropped events and
 //! hidden rows.
 
-mod account;
 mod bucket;
 mod columns;
-mod distribution;
 mod list;
 mod order;
 mod stack;
@@ -30,9 +28,9 @@ use kprobed_client::api::{Aggregation, AggregationSnapshot};
 use kprobed_document::json::json;
 use serde_json::Value;
 
-use self::account::account;
 use self::columns::Columns;
 use self::order::choose;
+use self::text::account;
 use super::Output;
 use super::data::{counted, one_line};
 use super::style::{Style, Tone};

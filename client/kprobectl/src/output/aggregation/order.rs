@@ -9,7 +9,7 @@ use kprobed_client::api::key_value::Value;
 use kprobed_client::api::{AggregationRow, KeyValue, sum_value};
 use prost::Message as _;
 
-use super::bucket::{Bucket, LatencyUnit};
+use super::bucket::{Bucket, LatencyUnit, value};
 use super::columns::Columns;
 
 /// The requested order and size of a listing.
@@ -146,9 +146,4 @@ fn compare(a: Option<&Value>, b: Option<&Value>) -> Ordering {
         _ => 0,
     };
     numeric(a).cmp(&numeric(b)).then_with(|| text(a).cmp(&text(b))).then_with(|| tid(a).cmp(&tid(b)))
-}
-
-/// The value of a key, if there is one.
-pub(super) fn value(key: Option<&KeyValue>) -> Option<&Value> {
-    key.and_then(|key| key.value.as_ref())
 }

@@ -6,8 +6,9 @@ use std::fmt::Write as _;
 use kprobed_client::api::StackKey;
 use kprobed_client::api::key_value::Value;
 
+use super::bucket::value;
 use super::columns::{Columns, CountColumn};
-use super::order::{Chosen, Group, value};
+use super::order::{Chosen, Group};
 use super::text::{key_text, share};
 use crate::output::data::one_line;
 use crate::output::style::{Style, Tone};

@@ -5,9 +5,9 @@ use kprobed_client::api::key_value::Value;
 use kprobed_client::api::*;
 use proptest::prelude::*;
 
-use super::account::account;
 use super::columns::{Columns, key_notation};
 use super::order::{CountOrder, CountView, choose};
+use super::text::account;
 use super::{LatencyUnit, Style, heading, rows, snapshot_json, stack};
 
 fn any_value() -> impl Strategy<Value = Option<Value>> {
