@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use kprobed_vm::cache::Cache;
 use kprobed_vm::initramfs::GuestFile;
-use kprobed_vm::machine::{Command, Input, MachineError, Stream};
+use kprobed_vm::machine::{self, Command, MachineError, Stream};
 use kprobed_vm::progress;
 use kprobed_vm::protocol::Status;
 use nix::errno::Errno;
@@ -47,7 +47,7 @@ impl Exec {
         let command = Command::new(program).args(arguments).unlimited();
         let mut delivered = Ok(());
         let stdin = io::stdin();
-        let input = (!stdin.is_terminal()).then(|| Input::read(stdin));
+        let input = (!stdin.is_terminal()).then(|| machine::input(stdin));
         let ran = guest.machine.exec_with_input(&command, input.into_iter().flatten(), |stream, bytes| {
             pass_on(stream, bytes, &mut delivered);
         });

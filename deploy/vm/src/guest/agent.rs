@@ -13,7 +13,7 @@ use std::time::{Duration, Instant};
 use kprobed_vm::protocol::{self, Frame, Process, Status, read_frame, write_frame};
 
 use crate::background::Background;
-use crate::{console, power, run};
+use crate::{power, run, say};
 
 /// A request that failed in a way that the host should know.
 #[derive(Debug)]
@@ -55,7 +55,7 @@ pub(crate) fn serve() -> String {
         Err(error) => return format!("agent cannot listen: {error}"),
     };
     let background = Arc::new(Background::default());
-    console::say(protocol::LISTENING_LINE);
+    say(protocol::LISTENING_LINE);
     loop {
         match listener.accept() {
             Ok((stream, _)) => {

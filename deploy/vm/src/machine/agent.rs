@@ -5,7 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use super::command::{Input, Stream};
+use super::command::Stream;
 use crate::protocol::{ALIVE_INTERVAL, Frame, Status, VERSION, read_frame, write_frame};
 
 /// How long the agent may be silent before the guest counts as hung. The agent speaks every
@@ -108,18 +108,14 @@ impl Conversation {
     /// thread that does: a pipe without an end, or a person, may hold it.
     pub(super) fn with_input<T>(
         &mut self,
-        input: impl Iterator<Item = Input> + Send + 'static,
+        input: impl Iterator<Item = Frame> + Send + 'static,
         answer: impl FnOnce(&mut Self) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         // A process reads when it likes; that the guest is dead shows in what it no longer says.
         self.stream.set_write_timeout(None)?;
         let mut outgoing = self.stream.try_clone()?;
         thread::spawn(move || {
-            for item in input {
-                let frame = match item {
-                    Input::Bytes(bytes) => Frame::Data(bytes),
-                    Input::Resized(size) => Frame::Resize(size),
-                };
+            for frame in input {
                 if write_frame(&mut outgoing, &frame).is_err() {
                     return;
                 }
