@@ -11,7 +11,7 @@ use super::Output;
 use super::cost;
 use super::data::{arming, hex};
 use super::diagnostic;
-use super::style::{Style, Tone};
+use super::terminal::{Style, Tone};
 
 fn word(answer: &CheckProbeResponse) -> &'static str {
     match answer.verdict() {

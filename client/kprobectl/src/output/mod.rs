@@ -22,18 +22,15 @@ mod probe;
 mod rates;
 mod rollout;
 mod rows;
-mod style;
 mod table;
 mod terminal;
-mod time;
-mod width;
 
 #[cfg(test)]
 pub(crate) use aggregation::key_notation;
 pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
 pub(crate) use contrast::{Contrast, Judged};
 pub(crate) use cost::{ProbeCost, hits_of_others, own_hits};
-pub(crate) use data::{arming, check_status, counted, hex, one_line};
+pub(crate) use data::{arming, check_status, counted, hex, instant, moment, one_line, to_proto_time};
 pub(crate) use document::{AppliedProbe, ProbeDifference};
 pub(crate) use event::{EventPrinter, EventStyle, Recorded, SkippedRuns, TimeForm};
 pub(crate) use fleet::HostRecord;
@@ -43,9 +40,8 @@ pub(crate) use page::ProbePast;
 pub(crate) use probe::{can_be_hit, kind_name, labels_text, lease, state_name, state_of, waits_for_module};
 pub(crate) use rates::Chart;
 pub(crate) use rows::{Column, MessageRow, Row};
-pub(crate) use style::Tone;
 pub(crate) use table::{Cell, Table};
-pub(crate) use time::{instant, moment, to_proto_time};
+pub(crate) use terminal::Tone;
 
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
@@ -61,8 +57,8 @@ use tonic::Code;
 
 use crate::progress::Progress;
 
-use self::style::Style;
 use self::table::Page;
+use self::terminal::Style;
 use crate::global::{ColorChoice, Format, Global};
 
 /// Large enough for a batch of events, so that a busy stream costs few system calls.
@@ -262,7 +258,7 @@ impl Output {
 
     /// What a table is printed on.
     fn page(&self) -> Page {
-        let room = if self.is_wide() { None } else { width::known_columns() };
+        let room = if self.is_wide() { None } else { terminal::known_columns() };
         Page { style: self.style, room, has_headings: self.has_headings, is_whole: self.is_wide() }
     }
 

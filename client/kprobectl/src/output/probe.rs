@@ -8,10 +8,9 @@ use kprobed_client::api::{DeletedProbe, Probe, ProbeKind, ProbeState, WatchEvent
 use kprobed_document::document_of;
 use kprobed_document::json::json;
 
-use super::data::one_line;
-use super::style::Tone;
+use super::data::{instant, moment, one_line, rfc3339};
 use super::table::Cell;
-use super::time::{instant, moment, rfc3339};
+use super::terminal::Tone;
 use super::{Column, MessageRow, Output, cost, diagnostic};
 use crate::global::Format;
 

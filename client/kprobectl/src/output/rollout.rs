@@ -8,10 +8,9 @@ use kprobed_client::fleet::names;
 use serde_json::json;
 
 use super::Output;
-use super::data::{counted, one_line};
-use super::style::Tone;
+use super::data::{counted, one_line, rfc3339_ms};
 use super::table::{Cell, Table};
-use super::time::rfc3339_ms;
+use super::terminal::Tone;
 use crate::rollout::{Host, Phase, RolloutEvent, State, Step};
 
 impl Output {

@@ -32,10 +32,9 @@ use self::columns::Columns;
 use self::order::choose;
 use self::text::account;
 use super::Output;
-use super::data::{counted, one_line};
-use super::style::{Style, Tone};
+use super::data::{counted, instant, one_line};
 use super::table::Page;
-use super::time::instant;
+use super::terminal::{Style, Tone};
 
 /// Moves to the upper left corner, and removes what is on the screen.
 const CLEAR_SCREEN: &[u8] = b"\x1b[H\x1b[2J";

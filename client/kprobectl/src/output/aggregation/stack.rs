@@ -11,7 +11,7 @@ use super::columns::{Columns, CountColumn};
 use super::order::{Chosen, Group};
 use super::text::{key_text, share};
 use crate::output::data::one_line;
-use crate::output::style::{Style, Tone};
+use crate::output::terminal::{Style, Tone};
 
 /// Stacks below their counts, innermost function first.
 pub(super) fn blocks(chosen: &Chosen<'_>, columns: &Columns, stack: usize, style: Style) -> String {

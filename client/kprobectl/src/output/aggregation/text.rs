@@ -10,8 +10,8 @@ use super::columns::{Columns, CountColumn};
 use super::order::{Chosen, Group};
 use super::stack::frames;
 use crate::output::data::{counted, one_line};
-use crate::output::style::{Style, Tone};
 use crate::output::table::{Cell, Table};
+use crate::output::terminal::{Style, Tone};
 
 /// Characters of the longest bar.
 const BAR_WIDTH: usize = 52;

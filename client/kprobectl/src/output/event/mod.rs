@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use self::summary::Summary;
 use self::text::LocalTime;
 use super::Output;
-use super::style::Tone;
+use super::terminal::Tone;
 use crate::global::Format;
 
 /// Large enough for a batch of events, so that a busy stream costs few system calls.

@@ -15,8 +15,8 @@ use serde_json::Value;
 
 pub(crate) use self::tables::exporter_state;
 use self::tables::{Account, account, exporter_closes, probe_closes, spool_closes, subscriber_closes};
-use super::style::Tone;
-use super::time::moment;
+use super::data::moment;
+use super::terminal::Tone;
 use super::{Column, Output};
 
 /// Whether every sum that is known adds up.

@@ -12,8 +12,8 @@ use kprobed_document::json::json;
 use prost::Name;
 use serde_json::Value;
 
-use crate::output::style::Tone;
 use crate::output::table::Cell;
+use crate::output::terminal::Tone;
 use crate::output::{Column, MessageRow, Row};
 
 /// An account of the ledger.
