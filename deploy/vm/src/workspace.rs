@@ -52,14 +52,10 @@ pub struct Programs {
 impl Programs {
     /// Builds them, cargo's own progress on standard error.
     pub fn build(profile: Profile) -> Result<Self> {
-        let root = root()?;
         let name = profile.name();
         let step = Step::start(format!("building kprobed, kprobectl and the agent ({name})"));
-        let mut command = in_workspace(&root, limited(LIMIT, cargo_program()));
-        command
-            .args(["build", "--bins", "--message-format=json-render-diagnostics", "--profile", name])
-            .args(selected(&OF_PROGRAMS, profile != Profile::Demo));
-        let mut built = built_by(command)?;
+        let selected = selected(&OF_PROGRAMS, profile != Profile::Demo);
+        let mut built = built_by(&["build", "--bins", "--profile", name], &selected)?;
         step.done();
         let mut take =
             |name| built.remove(name).with_context(|| format!("cargo built no program called {name}"));
@@ -73,14 +69,8 @@ impl Programs {
 
     /// Builds a benchmark of one of the packages, and does not run it.
     pub fn build_bench(package: &str, bench: &'static str) -> Result<PathBuf> {
-        let root = root()?;
         let step = Step::start(format!("building the benchmark {bench}"));
-        let mut command = in_workspace(&root, limited(LIMIT, cargo_program()));
-        command
-            .args(["bench", "--no-run", "--message-format=json-render-diagnostics"])
-            .args(selected(&[package], true))
-            .args(["--bench", bench]);
-        let mut built = built_by(command)?;
+        let mut built = built_by(&["bench", "--no-run", "--bench", bench], &selected(&[package], true))?;
         step.done();
         built.remove(bench).with_context(|| format!("cargo built no program called {bench}"))
     }
@@ -100,7 +90,9 @@ impl Programs {
 }
 
 /// Runs cargo, its progress on standard error: the programs that it reports.
-fn built_by(mut command: Command) -> Result<HashMap<String, PathBuf>> {
+fn built_by(arguments: &[&str], selected: &[String]) -> Result<HashMap<String, PathBuf>> {
+    let mut command = in_workspace(&root()?, limited(LIMIT, cargo_program()));
+    command.args(arguments).arg("--message-format=json-render-diagnostics").args(selected);
     let output =
         command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
     ensure_in_time(LIMIT, "cargo", output.status)?;

@@ -96,6 +96,7 @@ fn build(root: &Path, pass_on: &dyn Fn(TestProgram)) -> Result<()> {
     let (mut count, mut waiting, mut has_command) = (0, Vec::new(), false);
     for message in BufReader::new(cargo.stdout.take().context("cargo has no output")?).lines() {
         let message = message.context("cargo's messages")?;
+        let message: Value = serde_json::from_str(&message).unwrap_or_default();
         has_command |= is_command(&message);
         if let Some(program) = test_program(&message) {
             count += 1;
@@ -116,15 +117,13 @@ fn build(root: &Path, pass_on: &dyn Fn(TestProgram)) -> Result<()> {
 }
 
 /// Whether a message of cargo's says that the command is built.
-fn is_command(message: &str) -> bool {
-    let message: Value = serde_json::from_str(message).unwrap_or_default();
+fn is_command(message: &Value) -> bool {
     let target = &message["target"];
     message["profile"]["test"] == false && target["kind"][0] == "bin" && target["name"] == COMMAND
 }
 
 /// The test program that a message of cargo's is about, unless that is the one that boots guests.
-fn test_program(message: &str) -> Option<TestProgram> {
-    let message: Value = serde_json::from_str(message).ok()?;
+fn test_program(message: &Value) -> Option<TestProgram> {
     if message["profile"]["test"] != true {
         return None;
     }
@@ -250,12 +249,11 @@ mod tests {
             artifact("path+file:///source/deploy/vm#kprobed-vm@0.1.0", "test", "guest", true),
             json!({"reason": "build-finished", "success": true}),
         ];
-        let found: Vec<_> =
-            messages.iter().filter_map(|message| test_program(&message.to_string())).collect();
+        let found: Vec<_> = messages.iter().filter_map(test_program).collect();
         let selections: Vec<_> = found.iter().map(|program| program.selection.as_str()).collect();
         assert_eq!(selections, ["-p kprobed --lib", "-p kprobectl --test kprobectl"]);
         assert_eq!(found[0].directory, Path::new("/source/here"));
-        let commands = messages.iter().filter(|message| is_command(&message.to_string()));
+        let commands = messages.iter().filter(|message| is_command(message));
         assert_eq!(commands.count(), 1);
     }
 
