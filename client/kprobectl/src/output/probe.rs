@@ -2,11 +2,12 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kprobed_client::api::{DeletedProbe, Probe, ProbeKind, ProbeState, WatchEvent, WatchProbesResponse};
-use kprobed_document::document_of;
 use kprobed_document::json::json;
+use kprobed_document::{document_of, write_duration};
 
 use super::data::{instant, moment, one_line, rfc3339};
 use super::table::Cell;
@@ -100,11 +101,7 @@ fn left(probe: &Probe, now: Timestamp) -> String {
     if seconds <= 0 {
         return "ended".to_owned();
     }
-    let parts =
-        [(seconds / 86_400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
-    let parts: Vec<_> =
-        parts.iter().filter(|(n, _)| *n > 0).map(|(count, unit)| format!("{count}{unit}")).collect();
-    parts.join(" ")
+    write_duration(Duration::from_secs(seconds.unsigned_abs()))
 }
 
 /// The same with the time of day at which it ends.
