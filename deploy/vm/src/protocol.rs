@@ -182,7 +182,7 @@ pub fn write_frame(to: &mut impl Write, frame: &Frame) -> io::Result<()> {
     to.write_all(&message)
 }
 
-/// Reads one frame. Fails with `UnexpectedEof` when the peer has closed, and with `InvalidData` for what is no frame.
+/// Reads one frame. Fails with `UnexpectedEof` if the peer has closed, and with `InvalidData` if the bytes are not one.
 pub fn read_frame(from: &mut impl Read) -> io::Result<Frame> {
     let mut prefix = [0; 4];
     from.read_exact(&mut prefix).map_err(|error| match error.kind() {

@@ -1,4 +1,4 @@
-//! `cargo vm kernels` and `cargo vm fetch`: the kernels in the cache, and everything that tests download, ahead of them.
+//! `cargo vm kernels` and `cargo vm fetch`: the kernels in the cache, and all that tests download, ahead of them.
 
 use anyhow::Result;
 use clap::Args;

@@ -1,7 +1,7 @@
 //! Buckets of histograms: their bounds, their notation, and the distribution of counts over them, with percentiles.
 //!
-//! An end in a square bracket is part of the bucket, one in a round bracket is not. A percentile is given as its bucket:
-//! nothing is interpolated.
+//! An end in a square bracket is part of the bucket, one in a round bracket is not. A percentile is given as its
+//! bucket: nothing is interpolated.
 
 use clap::ValueEnum;
 use kprobed_client::api::key_value::Value;
