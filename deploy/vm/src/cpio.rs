@@ -19,17 +19,6 @@ pub(crate) enum Kind {
     CharacterDevice(u32, u32),
 }
 
-impl Kind {
-    const fn type_bits(&self) -> u32 {
-        match self {
-            Self::Directory => 0o040_000,
-            Self::File(_) => 0o100_000,
-            Self::Symlink(_) => 0o120_000,
-            Self::CharacterDevice(..) => 0o020_000,
-        }
-    }
-}
-
 /// Writes members one after the other; everything belongs to root.
 #[derive(Debug)]
 pub(crate) struct Writer<W> {
@@ -49,14 +38,13 @@ impl<W: Write> Writer<W> {
     /// GiB.
     pub(crate) fn member(&mut self, path: &str, permissions: u32, kind: &Kind) -> io::Result<()> {
         self.inode += 1;
-        let links = if matches!(kind, Kind::Directory) { 2 } else { 1 };
-        let (data, device): (&[u8], _) = match kind {
-            Kind::Directory => (&[], (0, 0)),
-            Kind::File(bytes) => (bytes, (0, 0)),
-            Kind::Symlink(target) => (target.as_bytes(), (0, 0)),
-            Kind::CharacterDevice(major, minor) => (&[], (*major, *minor)),
+        let (type_bits, links, device, data): (_, _, _, &[u8]) = match kind {
+            Kind::Directory => (0o040_000, 2, (0, 0), &[]),
+            Kind::File(bytes) => (0o100_000, 1, (0, 0), bytes),
+            Kind::Symlink(target) => (0o120_000, 1, (0, 0), target.as_bytes()),
+            Kind::CharacterDevice(major, minor) => (0o020_000, 1, (*major, *minor), &[]),
         };
-        self.entry(path, self.inode, kind.type_bits() | (permissions & 0o7777), links, device, data)
+        self.entry(path, self.inode, type_bits | (permissions & 0o7777), links, device, data)
     }
 
     /// Writes the closing member and gives the underlying writer back.

@@ -12,11 +12,11 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, bail};
+use object::Object as _;
 
 use crate::cpio::{Kind, Writer};
-use crate::elf;
 use crate::kernels::Kernel;
-use crate::modules::{self, Missing, Module};
+use crate::modules::{self, Module};
 use crate::packages::search_path;
 use crate::unpacked::Unpacked;
 
@@ -79,7 +79,7 @@ impl Initramfs {
     /// Adds a file of the host's.
     pub fn add(&mut self, file: &GuestFile) -> Result<()> {
         let image = self.copy(&file.host, &file.guest)?;
-        if elf::is_dynamic(&image) {
+        if is_dynamic(&image) {
             for library in libraries(&file.host, OsStr::new(""))? {
                 self.copy(Path::new(&library), &library)?;
             }
@@ -92,7 +92,7 @@ impl Initramfs {
     pub fn add_unpacked(&mut self, package: &Unpacked, path: &str) -> Result<()> {
         let host = package.program(path);
         let image = self.copy(&host, &format!("/{path}"))?;
-        if !elf::is_dynamic(&image) {
+        if !is_dynamic(&image) {
             return Ok(());
         }
         for library in libraries(&host, &package.libraries(&LIBRARY_DIRECTORIES))? {
@@ -130,10 +130,7 @@ impl Initramfs {
 
     fn modules(&mut self, kernel: &Kernel) -> Result<()> {
         let Some(directory) = &kernel.modules else { return Ok(()) };
-        let all = [NEEDED_MODULES.as_slice(), &WELCOME_MODULES].concat();
-        let found = modules::closure(directory, &all).or_else(|error| {
-            if error.is::<Missing>() { modules::closure(directory, &NEEDED_MODULES) } else { Err(error) }
-        })?;
+        let found = modules::closure(directory, &NEEDED_MODULES, &WELCOME_MODULES)?;
         for (position, Module { name, image }) in found.into_iter().enumerate() {
             // The agent loads them in the order of their names.
             let path = format!("/lib/kprobed-guest/modules/{position:02}-{name}.ko");
@@ -179,6 +176,11 @@ fn member_path(path: &str) -> Option<String> {
     Some(if below_usr { format!("usr/{path}") } else { path.to_owned() })
 }
 
+/// Whether the dynamic linker loads this program or library.
+fn is_dynamic(image: &[u8]) -> bool {
+    object::File::parse(image).is_ok_and(|file| file.section_by_name(".dynamic").is_some())
+}
+
 /// Paths of the libraries and of the dynamic linker that `program` needs. Those in `first` (as `LD_LIBRARY_PATH`
 /// lists directories) are taken before this machine's.
 fn libraries(program: &Path, first: &OsStr) -> Result<Vec<String>> {
@@ -220,6 +222,12 @@ mod tests {
         let error = ldd_paths("\tlibx.so => not found\n").unwrap_err();
         assert!(error.to_string().contains("the library libx.so,"), "{error}");
         assert_eq!(ldd_paths("\tstatically linked\n").unwrap(), Vec::<String>::new());
+    }
+
+    #[test]
+    fn this_test_program_is_dynamic_and_a_text_is_not() {
+        assert!(is_dynamic(&fs::read(std::env::current_exe().unwrap()).unwrap()));
+        assert!(!is_dynamic(b"#!/bin/sh\n") && !is_dynamic(b"\x7fELF\x02\x01\x01"));
     }
 
     #[test]

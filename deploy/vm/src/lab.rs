@@ -4,6 +4,7 @@ use std::fmt::Display;
 use std::fs;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 
@@ -16,6 +17,9 @@ use crate::packages;
 use crate::progress::{self, Step};
 use crate::slim::without_debug_information;
 use crate::systemd::{self, Systemd};
+
+/// How long a guest may take to boot.
+const BOOT_DEADLINE: Duration = Duration::from_secs(90);
 
 /// Guests of this process that were booted again.
 static BOOTED_AGAIN: AtomicUsize = AtomicUsize::new(0);
@@ -107,31 +111,24 @@ impl Lab {
 
     /// Boots a guest. One that fails by itself is booted again, twice at most.
     pub fn boot(&self, options: &GuestOptions) -> Result<Machine> {
-        let config = self.prepare(options)?;
-        let booted = Self::boot_prepared(options, &config);
-        // QEMU has it in memory now. The logs stay.
-        drop(fs::remove_file(&config.initramfs));
-        booted
+        self.boot_and(options, |machine, _config| machine)
     }
 
     /// As [`Lab::boot`], with a snapshot of the guest as it is when it has just booted; none, and
     /// the reason is said, when that fails.
     pub fn boot_and_snapshot(&self, options: &GuestOptions) -> Result<(Machine, Option<Snapshot>)> {
-        let config = self.prepare(options)?;
-        let booted = Self::boot_prepared(options, &config).map(|machine| {
-            let snapshot = machine.snapshot(&config, &self.cache.snapshots());
+        self.boot_and(options, |machine, config| {
+            let snapshot = machine.snapshot(config, &self.cache.snapshots());
             if let Err(error) = &snapshot {
                 progress::note(format_args!("no snapshot, so that every guest is booted: {error:#}"));
             }
             (machine, snapshot.ok())
-        });
-        drop(fs::remove_file(&config.initramfs));
-        booted
+        })
     }
 
-    /// A snapshot of a guest that began with `first`, as it is now.
+    /// A snapshot of a guest that was restored from `first`, or whose first snapshot that is, as it is now.
     pub fn snapshot_again(&self, machine: &Machine, first: &Snapshot) -> Result<Snapshot> {
-        Ok(machine.snapshot_again(first, &self.cache.snapshots())?)
+        Ok(machine.snapshot(&first.config, &self.cache.snapshots())?)
     }
 
     /// A guest that begins where `snapshot` was taken, with a disk of its own called `disk` and the
@@ -154,13 +151,24 @@ impl Lab {
         })
     }
 
-    fn boot_prepared(options: &GuestOptions, config: &MachineConfig) -> Result<Machine> {
+    /// Boots a guest, and has `then` take it while its initramfs is there.
+    fn boot_and<T>(
+        &self,
+        options: &GuestOptions,
+        then: impl FnOnce(Machine, &MachineConfig) -> T,
+    ) -> Result<T> {
+        let config = self.prepare(options)?;
         let step = Step::start(format!("booting {}", options.kernel.release));
-        let machine = Machine::boot_with_retries(config, |error| {
+        let booted = Machine::boot_with_retries(&config, |error| {
             note_again(format_args!("the guest failed, booting again: {error}"));
-        })?;
-        step.done();
-        Ok(machine)
+        });
+        let taken = booted.map(|machine| {
+            step.done();
+            then(machine, &config)
+        });
+        // QEMU has it in memory now. The logs stay.
+        drop(fs::remove_file(&config.initramfs));
+        Ok(taken?)
     }
 
     /// Everything that booting takes, for callers that boot in a way of their own: packs the
@@ -180,6 +188,8 @@ impl Lab {
         }
         content.write(&initramfs)?;
         Ok(MachineConfig {
+            image: kernel.image.clone(),
+            initramfs,
             memory_mib: options.memory_mib,
             cpus: options.cpus,
             cpus_possible: options.cpus_possible,
@@ -187,7 +197,9 @@ impl Lab {
             forwards: options.forwards.clone(),
             reaches_host: options.reaches_host,
             cmdline,
-            ..MachineConfig::new(&kernel.image, &initramfs, run.join("serial.log"))
+            serial_log: run.join("serial.log"),
+            boot_deadline: BOOT_DEADLINE,
+            incoming: None,
         })
     }
 

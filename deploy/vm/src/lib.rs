@@ -25,6 +25,5 @@ pub mod write_log;
 
 mod apt;
 mod cpio;
-mod elf;
 mod modules;
 mod slim;

@@ -10,8 +10,7 @@ use std::io::Read;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail};
-
-use crate::elf;
+use object::{Object as _, ObjectSection as _};
 
 /// A module, ready for `finit_module`.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -22,17 +21,9 @@ pub(crate) struct Module {
     pub(crate) image: Vec<u8>,
 }
 
-/// A module that is neither in a file nor built in.
-#[derive(Debug, thiserror::Error)]
-#[error("the kernel modules in {directory} have no {name}, which the guest needs")]
-pub(crate) struct Missing {
-    name: String,
-    directory: PathBuf,
-}
-
-/// The modules `wanted` and what they depend on, dependencies first, without those that are built
-/// into the kernel. `directory` is `lib/modules/RELEASE`.
-pub(crate) fn closure(directory: &Path, wanted: &[&str]) -> Result<Vec<Module>> {
+/// The modules `needed`, those of `welcome` that are there, and what they depend on, dependencies first, without those
+/// that are built into the kernel. `directory` is `lib/modules/RELEASE`.
+pub(crate) fn closure(directory: &Path, needed: &[&str], welcome: &[&str]) -> Result<Vec<Module>> {
     let builtin_list = directory.join("modules.builtin");
     // A missing list means that nothing is known to be built in; a needed module is then an error
     // below.
@@ -45,7 +36,8 @@ pub(crate) fn closure(directory: &Path, wanted: &[&str]) -> Result<Vec<Module>> 
         ordered: Vec::new(),
     };
     search.index(&directory.join("kernel"))?;
-    for name in wanted {
+    let present: Vec<_> = welcome.iter().filter(|name| search.files.contains_key(**name)).collect();
+    for name in needed.iter().chain(present) {
         search.visit(name)?;
     }
     Ok(search.ordered)
@@ -79,7 +71,7 @@ impl Search<'_> {
             return Ok(());
         }
         let Some(path) = self.files.get(&name) else {
-            bail!(Missing { name, directory: self.directory.to_owned() });
+            bail!("the kernel modules in {} have no {name}, which the guest needs", self.directory.display());
         };
         let image = decompressed(path)?;
         for dependency in dependencies(&image) {
@@ -111,8 +103,13 @@ fn decompressed(path: &Path) -> Result<Vec<u8>> {
     Ok(image)
 }
 
+fn modinfo(image: &[u8]) -> Option<&[u8]> {
+    let file = object::File::parse(image).ok()?;
+    file.section_by_name(".modinfo")?.data().ok()
+}
+
 fn dependencies(image: &[u8]) -> Vec<String> {
-    let modinfo = elf::section(image, ".modinfo").unwrap_or_default();
+    let modinfo = modinfo(image).unwrap_or_default();
     modinfo
         .split(|byte| *byte == 0)
         .filter_map(|entry| entry.strip_prefix(b"depends="))
@@ -131,7 +128,7 @@ mod tests {
         let modinfo = format!("license=GPL\0depends={depends}\0");
         let names = b"\0.modinfo\0";
         let mut image = vec![0; 64];
-        image[..6].copy_from_slice(b"\x7fELF\x02\x01");
+        image[..7].copy_from_slice(b"\x7fELF\x02\x01\x01");
         image.extend_from_slice(modinfo.as_bytes());
         let names_at = image.len();
         image.extend_from_slice(names);
@@ -178,22 +175,31 @@ mod tests {
         let tree =
             tree(&[("virtio-a.ko", "ring,base"), ("ring.ko", "base"), ("base.ko", ""), ("other.ko", "")], "");
         assert_eq!(
-            names(&closure(tree.path(), &["virtio_a", "ring"]).unwrap()),
+            names(&closure(tree.path(), &["virtio_a", "ring"], &["absent"]).unwrap()),
             ["base", "ring", "virtio_a"]
         );
     }
 
     #[test]
+    fn bytes_that_are_no_module_depend_on_nothing() {
+        let whole = module("base");
+        assert_eq!(dependencies(&whole), ["base"]);
+        for length in 0..whole.len() {
+            assert_eq!(dependencies(&whole[..length]), Vec::<String>::new(), "{length}");
+        }
+    }
+
+    #[test]
     fn what_is_built_in_is_not_loaded() {
         let tree = tree(&[("net.ko", "virtio-pci")], "kernel/drivers/virtio/virtio_pci.ko\n");
-        assert_eq!(names(&closure(tree.path(), &["net", "virtio_pci"]).unwrap()), ["net"]);
+        assert_eq!(names(&closure(tree.path(), &["net", "virtio_pci"], &[]).unwrap()), ["net"]);
     }
 
     #[test]
     fn a_missing_module_is_named() {
         let tree = tree(&[("net.ko", "gone")], "");
-        let error = closure(tree.path(), &["net"]).unwrap_err();
-        assert_eq!(error.downcast::<Missing>().unwrap().name, "gone");
+        let error = closure(tree.path(), &["net"], &[]).unwrap_err().to_string();
+        assert!(error.contains(" have no gone, which the guest needs"), "{error}");
     }
 
     #[test]
@@ -206,11 +212,11 @@ mod tests {
             ruzstd::encoding::CompressionLevel::Uncompressed,
         );
         fs::write(tree.path().join("kernel/b.ko.zst"), packed).unwrap();
-        let found = closure(tree.path(), &["a", "b"]).unwrap();
+        let found = closure(tree.path(), &["a"], &["b"]).unwrap();
         assert!(found.iter().all(|module| module.image == image));
         assert_eq!(found.len(), 2);
         fs::write(tree.path().join("kernel/c.ko.xz"), b"not xz").unwrap();
-        let error = closure(tree.path(), &["c"]).unwrap_err().to_string();
+        let error = closure(tree.path(), &["c"], &[]).unwrap_err().to_string();
         assert!(error.starts_with("cannot decompress "), "{error}");
     }
 }

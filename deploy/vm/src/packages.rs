@@ -103,23 +103,10 @@ fn install(packages: &[&str]) -> Result<()> {
     let _turn = TURN.lock().unwrap_or_else(PoisonError::into_inner);
     ensure!(search_path("apt-get").is_some(), "this machine has no apt-get");
     ensure!(geteuid().is_root() || sudo_works(), "this needs root");
-    if !packages.iter().all(|package| is_known(package)) {
-        apt_get(&["update"])?;
-    }
     let mut arguments = vec!["install", "-y", "--no-install-recommends"];
     arguments.extend(packages);
-    // Lists that are months old name files that the archive no longer has.
+    // Images come without lists, and lists that are months old name files that the archive no longer has.
     apt_get(&arguments).or_else(|_| apt_get(&["update"]).and_then(|()| apt_get(&arguments)))
-}
-
-fn is_known(package: &str) -> bool {
-    let policy = Command::new("apt-cache").args(["policy", package]).env("LC_ALL", "C").output();
-    policy.is_ok_and(|output| {
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        text.lines().any(|line| {
-            line.trim().strip_prefix("Candidate: ").is_some_and(|version| version.trim() != "(none)")
-        })
-    })
 }
 
 fn apt_get(arguments: &[&str]) -> Result<()> {

@@ -170,26 +170,6 @@ pub enum Frame {
     },
 }
 
-/// Why a frame could not be read.
-#[derive(Debug, thiserror::Error)]
-pub enum ProtocolError {
-    /// The peer closed between two frames.
-    #[error("the connection was closed")]
-    Closed,
-    /// The socket failed, or ended within a frame.
-    #[error("{0}")]
-    Io(#[from] io::Error),
-    /// The length prefix is above [`MAX_FRAME_BYTES`].
-    #[error("a frame of {0} bytes is too large")]
-    TooLarge(usize),
-    /// The bytes are not a frame.
-    #[error("malformed frame: {0}")]
-    Malformed(#[from] postcard::Error),
-    /// A frame ends before its length does.
-    #[error("malformed frame: {0} bytes left over")]
-    LeftOver(usize),
-}
-
 /// Writes one frame. Fails with `InvalidInput` when it is larger than [`MAX_FRAME_BYTES`].
 pub fn write_frame(to: &mut impl Write, frame: &Frame) -> io::Result<()> {
     let body = encode(frame)?;
@@ -202,22 +182,16 @@ pub fn write_frame(to: &mut impl Write, frame: &Frame) -> io::Result<()> {
     to.write_all(&message)
 }
 
-/// Reads one frame.
-pub fn read_frame(from: &mut impl Read) -> Result<Frame, ProtocolError> {
+/// Reads one frame. Fails with `UnexpectedEof` if the peer has closed, and with `InvalidData` if the bytes are not one.
+pub fn read_frame(from: &mut impl Read) -> io::Result<Frame> {
     let mut prefix = [0; 4];
-    let first = loop {
-        match from.read(&mut prefix) {
-            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
-            other => break other?,
-        }
-    };
-    if first == 0 {
-        return Err(ProtocolError::Closed);
-    }
-    from.read_exact(&mut prefix[first..])?;
+    from.read_exact(&mut prefix).map_err(|error| match error.kind() {
+        io::ErrorKind::UnexpectedEof => io::Error::new(error.kind(), "the connection was closed"),
+        _ => error,
+    })?;
     let length = u32::from_le_bytes(prefix) as usize;
     if length > MAX_FRAME_BYTES {
-        return Err(ProtocolError::TooLarge(length));
+        return Err(malformed(format!("a frame of {length} bytes is too large")));
     }
     let mut body = vec![0; length];
     from.read_exact(&mut body)?;
@@ -233,11 +207,16 @@ fn encode(frame: &Frame) -> io::Result<Vec<u8>> {
 }
 
 /// The frame in `body`, which is what follows the length prefix.
-fn decode(body: &[u8]) -> Result<Frame, ProtocolError> {
-    match postcard::take_from_bytes(body)? {
-        (frame, []) => Ok(frame),
-        (_, left) => Err(ProtocolError::LeftOver(left.len())),
+fn decode(body: &[u8]) -> io::Result<Frame> {
+    match postcard::take_from_bytes(body) {
+        Ok((frame, [])) => Ok(frame),
+        Ok((_, left)) => Err(malformed(format!("malformed frame: {} bytes left over", left.len()))),
+        Err(error) => Err(malformed(format!("malformed frame: {error}"))),
     }
+}
+
+fn malformed(why: String) -> io::Error {
+    io::Error::new(io::ErrorKind::InvalidData, why)
 }
 
 #[cfg(test)]
@@ -299,7 +278,7 @@ mod tests {
             for frame in &frames {
                 prop_assert_eq!(&read_frame(&mut wire).unwrap(), frame);
             }
-            prop_assert!(matches!(read_frame(&mut wire), Err(ProtocolError::Closed)));
+            prop_assert_eq!(read_frame(&mut wire).unwrap_err().kind(), io::ErrorKind::UnexpectedEof);
         }
 
         #[test]
@@ -323,7 +302,8 @@ mod tests {
         let huge = Frame::Data(vec![0; MAX_FRAME_BYTES]);
         assert_eq!(write_frame(&mut Vec::new(), &huge).unwrap_err().kind(), io::ErrorKind::InvalidInput);
         let claim = u32::MAX.to_le_bytes();
-        assert!(matches!(read_frame(&mut claim.as_slice()), Err(ProtocolError::TooLarge(_))));
+        let error = read_frame(&mut claim.as_slice()).unwrap_err().to_string();
+        assert!(error.contains("is too large"), "{error}");
     }
 
     #[test]

@@ -8,7 +8,7 @@ use std::hash::{DefaultHasher, Hash as _, Hasher as _};
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
-use anyhow::{Context as _, Result, bail};
+use anyhow::{Context as _, Error, Result};
 
 use crate::cache::Cache;
 use crate::limit::{LIMIT, ensure_in_time, limited};
@@ -59,7 +59,7 @@ impl Environment {
     /// [`NoNetwork`] if the packages must be fetched and cannot be.
     pub fn ensure(cache: &Cache, list: Requirements) -> Result<Self> {
         packages::ensure_python()?;
-        let version = said(Path::new("python3"), &["--version"])?.context("python3 --version")?;
+        let version = said(Path::new("python3"), &["--version"]).context("python3 --version")?;
         let mut key = DefaultHasher::new();
         (list.text, &version).hash(&mut key);
         let root = cache.root().join("python");
@@ -90,23 +90,27 @@ impl Environment {
         let (source, target) = (source.display().to_string(), target.display().to_string());
         let options = ["--no-index", "--no-deps", "--no-build-isolation", "--no-cache-dir", "--target"];
         let arguments = [PIP.as_slice(), &options, &[&target, &source]].concat();
-        said(&self.program("python"), &arguments)?.context("pip install").map(drop)
+        said(&self.program("python"), &arguments).context("pip install").map(drop)
     }
 
     fn make(&self, list: Requirements) -> Result<()> {
         let directory = self.directory.display().to_string();
-        said(Path::new("python3"), &["-m", "venv", "--clear", &directory])?.context("python3 -m venv")?;
+        said(Path::new("python3"), &["-m", "venv", "--clear", &directory]).context("python3 -m venv")?;
         let file = self.directory.join("requirements.txt");
         fs::write(&file, list.text).with_context(|| file.display().to_string())?;
         let file = file.display().to_string();
         let options =
             ["--require-hashes", "--only-binary", ":all:", "--no-deps", "--retries", "2", "-r", &file];
-        match said(&self.program("python"), &[PIP.as_slice(), &options].concat())? {
-            Err(Failed(said)) if is_about_the_network(&said) => {
-                bail!(NoNetwork { list: list.name, said: said.lines().last().unwrap_or_default().to_owned() })
+        let installed = said(&self.program("python"), &[PIP.as_slice(), &options].concat());
+        installed.map(drop).map_err(|error| {
+            let said = error.to_string();
+            if is_about_the_network(&said) {
+                let said = said.lines().last().unwrap_or_default().to_owned();
+                Error::new(NoNetwork { list: list.name, said })
+            } else {
+                error.context("pip install")
             }
-            installed => installed.context("pip install").map(drop),
-        }
+        })
     }
 }
 
@@ -115,21 +119,16 @@ fn is_about_the_network(text: &str) -> bool {
     text.contains("after connection broken by")
 }
 
-/// What a program says that has failed.
-#[derive(Debug, thiserror::Error)]
-#[error("{0}")]
-struct Failed(String);
-
-/// The standard output of a program, or its last words.
-fn said(program: &Path, arguments: &[&str]) -> Result<Result<String, Failed>> {
+/// The standard output of a program, or its last words as an error.
+fn said(program: &Path, arguments: &[&str]) -> Result<String> {
     let mut command = limited(LIMIT, program);
     command.args(arguments).env("LC_ALL", "C.UTF-8").env_remove("PYTHONPATH").stdin(Stdio::null());
     let output = command.output().with_context(|| format!("cannot run {}", program.display()))?;
     ensure_in_time(LIMIT, &program.display().to_string(), output.status)?;
     if output.status.success() {
-        return Ok(Ok(String::from_utf8_lossy(&output.stdout).into_owned()));
+        return Ok(String::from_utf8_lossy(&output.stdout).into_owned());
     }
-    Ok(Err(Failed(tail(String::from_utf8_lossy(&output.stderr).trim(), 15))))
+    Err(Error::msg(tail(String::from_utf8_lossy(&output.stderr).trim(), 15)))
 }
 
 #[cfg(test)]

@@ -13,10 +13,6 @@ use crate::limit::{LIMIT, ensure_in_time, limited};
 use crate::progress::Step;
 use crate::slim::without_debug_information;
 
-/// What is said when neither cargo's environment nor the current directory leads to the source.
-const NO_WORKSPACE: &str =
-    "the source of kprobed is not here: run this within its directory, through `cargo vm`";
-
 /// How the programs are built.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Profile {
@@ -56,14 +52,10 @@ pub struct Programs {
 impl Programs {
     /// Builds them, cargo's own progress on standard error.
     pub fn build(profile: Profile) -> Result<Self> {
-        let root = root().context(NO_WORKSPACE)?;
         let name = profile.name();
         let step = Step::start(format!("building kprobed, kprobectl and the agent ({name})"));
-        let mut command = in_workspace(&root, limited(LIMIT, cargo_program()));
-        command
-            .args(["build", "--bins", "--message-format=json-render-diagnostics", "--profile", name])
-            .args(selected(&OF_PROGRAMS, profile != Profile::Demo));
-        let mut built = built_by(command)?;
+        let selected = selected(&OF_PROGRAMS, profile != Profile::Demo);
+        let mut built = built_by(&["build", "--bins", "--profile", name], &selected)?;
         step.done();
         let mut take =
             |name| built.remove(name).with_context(|| format!("cargo built no program called {name}"));
@@ -77,14 +69,8 @@ impl Programs {
 
     /// Builds a benchmark of one of the packages, and does not run it.
     pub fn build_bench(package: &str, bench: &'static str) -> Result<PathBuf> {
-        let root = root().context(NO_WORKSPACE)?;
         let step = Step::start(format!("building the benchmark {bench}"));
-        let mut command = in_workspace(&root, limited(LIMIT, cargo_program()));
-        command
-            .args(["bench", "--no-run", "--message-format=json-render-diagnostics"])
-            .args(selected(&[package], true))
-            .args(["--bench", bench]);
-        let mut built = built_by(command)?;
+        let mut built = built_by(&["bench", "--no-run", "--bench", bench], &selected(&[package], true))?;
         step.done();
         built.remove(bench).with_context(|| format!("cargo built no program called {bench}"))
     }
@@ -104,7 +90,9 @@ impl Programs {
 }
 
 /// Runs cargo, its progress on standard error: the programs that it reports.
-fn built_by(mut command: Command) -> Result<HashMap<String, PathBuf>> {
+fn built_by(arguments: &[&str], selected: &[String]) -> Result<HashMap<String, PathBuf>> {
+    let mut command = in_workspace(&root()?, limited(LIMIT, cargo_program()));
+    command.args(arguments).arg("--message-format=json-render-diagnostics").args(selected);
     let output =
         command.stdin(Stdio::null()).stderr(Stdio::inherit()).output().context("cannot run cargo")?;
     ensure_in_time(LIMIT, "cargo", output.status)?;
@@ -115,6 +103,13 @@ fn built_by(mut command: Command) -> Result<HashMap<String, PathBuf>> {
 /// cargo, the one that runs this program if any, in the workspace.
 pub fn cargo(root: &Path) -> Command {
     in_workspace(root, Command::new(cargo_program()))
+}
+
+/// The same with the lowest priority: tests find the machine as if nothing were built beside them.
+pub fn cargo_in_background(root: &Path) -> Command {
+    let mut nice = Command::new("nice");
+    nice.args(["-n", "19"]).arg(cargo_program());
+    in_workspace(root, nice)
 }
 
 fn cargo_program() -> OsString {
@@ -161,12 +156,13 @@ fn selected(crates: &[&str], with_features: bool) -> Vec<String> {
 
 /// The workspace's directory: what cargo says it runs this program from, or a directory above the
 /// current one.
-pub fn root() -> Option<PathBuf> {
+pub fn root() -> Result<PathBuf> {
     let told = env::var_os("CARGO_MANIFEST_DIR").map(PathBuf::from);
     let starts = told.into_iter().chain(env::current_dir());
     starts
         .flat_map(|start| start.ancestors().map(Path::to_path_buf).collect::<Vec<_>>())
         .find(|directory| directory.join("deploy/vm/Cargo.toml").is_file())
+        .context("the source of kprobed is not here: run this within its directory, through `cargo vm`")
 }
 
 /// Names and paths of the programs that cargo reports.

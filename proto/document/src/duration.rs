@@ -40,7 +40,7 @@ pub fn read_duration(text: &str) -> Option<Duration> {
 }
 
 /// Writes a duration in the longest units, without a loss.
-pub(crate) fn write_duration(duration: Duration) -> String {
+pub fn write_duration(duration: Duration) -> String {
     let mut rest = duration.as_nanos();
     let mut text = String::new();
     for (name, nanoseconds) in UNITS {

@@ -32,6 +32,6 @@ mod tests;
 
 pub use change::{ROLLOUT_LABEL, changed, creation, described, document_of, keeping_mark};
 pub use document::{Document, KernelChange, Lease, write, yaml};
-pub use duration::read_duration;
+pub use duration::{read_duration, write_duration};
 pub use place::{Place, Problem};
 pub use read::{PlacedDocument, read};

@@ -181,7 +181,7 @@ impl Row for ListedInstruction {
             let mark = if listed.is_asked { ">" } else { "" };
             listed.cell(format!("{mark}+{}", listed.instruction.offset)).right()
         }),
-        Column::new("CODE", |listed| listed.cell(hex(&listed.instruction.code, " "))),
+        Column::new("CODE", |listed| listed.cell(hex(&listed.instruction.code))),
         Column::new("INSTRUCTION", |listed| listed.cell(&listed.instruction.text)),
         Column::new("PROBE", |listed| listed.cell(remark(&listed.instruction))),
         Column::wide("WHY", |listed| listed.cell(&listed.instruction.refusal)),

@@ -102,11 +102,17 @@ fn with_current(text: &str, name: &str) -> String {
 /// Path of the list of hosts that did not answer in the last run of a context. None: there is no
 /// directory for state.
 pub(crate) fn state_file(context: Option<&str>) -> Option<PathBuf> {
-    let directory = directory("XDG_STATE_HOME", ".local/state")?;
-    Some(match context {
-        Some(context) => directory.join("failed").join(context),
-        None => directory.join("failed-without-context"),
-    })
+    of_context("failed", context, "")
+}
+
+/// Path of the roll-out of a context. None: there is no directory for state.
+pub(crate) fn rollout_file(context: Option<&str>) -> Option<PathBuf> {
+    of_context("rollout", context, ".json")
+}
+
+fn of_context(what: &str, context: Option<&str>, end: &str) -> Option<PathBuf> {
+    let name = context.map_or_else(|| format!("{what}-without-context"), |name| format!("{what}/{name}"));
+    Some(directory("XDG_STATE_HOME", ".local/state")?.join(name + end))
 }
 
 /// A directory of the user, as the XDG Base Directory Specification has them.
@@ -125,15 +131,6 @@ fn directory(name: &str, below_home: &str) -> Option<PathBuf> {
 /// A variable of the environment, unless it is empty.
 pub(crate) fn variable(name: &str) -> Option<OsString> {
     env::var_os(name).filter(|value| !value.is_empty())
-}
-
-/// Path of the roll-out of a context. None: there is no directory for state.
-pub(crate) fn rollout_file(context: Option<&str>) -> Option<PathBuf> {
-    let directory = directory("XDG_STATE_HOME", ".local/state")?;
-    Some(match context {
-        Some(context) => directory.join("rollout").join(format!("{context}.json")),
-        None => directory.join("rollout-without-context.json"),
-    })
 }
 
 /// Replaces a file so that it has either its old content or all of the new one, whenever the

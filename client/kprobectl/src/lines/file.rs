@@ -2,7 +2,6 @@
 
 use std::fs::File;
 use std::io;
-use std::ops::Deref;
 use std::path::{Path, PathBuf};
 
 use kprobed_lines::{DebugInfo, Identity, Image, LinesError, write_index};
@@ -17,24 +16,8 @@ const RPM_MAGIC: [u8; 4] = [0xed, 0xab, 0xee, 0xdb];
 /// A file with debug information, or an index of one.
 pub(crate) struct DebugFile {
     path: PathBuf,
-    bytes: Bytes,
-}
-
-enum Bytes {
-    /// A kernel's file has half a gigabyte, of which an answer needs little.
-    Mapped(Mmap),
-    Held(Vec<u8>),
-}
-
-impl Deref for Bytes {
-    type Target = [u8];
-
-    fn deref(&self) -> &[u8] {
-        match self {
-            Self::Mapped(map) => map,
-            Self::Held(bytes) => bytes,
-        }
-    }
+    /// Mapped or held: a kernel's file has half a gigabyte, of which an answer needs little.
+    bytes: Box<dyn AsRef<[u8]> + Send + Sync>,
 }
 
 /// A path that cannot be read.
@@ -52,12 +35,12 @@ impl DebugFile {
                 "unpack it (`rpm2cpio {path} | cpio -id`), and give the vmlinux or the module"
             )));
         }
-        Ok(Self { path: path.to_owned(), bytes: Bytes::Mapped(map) })
+        Ok(Self { path: path.to_owned(), bytes: Box::new(map) })
     }
 
     /// What was made in memory, under a name for messages.
     pub(super) fn held(path: &Path, bytes: Vec<u8>) -> Self {
-        Self { path: path.to_owned(), bytes: Bytes::Held(bytes) }
+        Self { path: path.to_owned(), bytes: Box::new(bytes) }
     }
 
     #[cfg(test)]
@@ -66,12 +49,12 @@ impl DebugFile {
     }
 
     pub(super) fn bytes(&self) -> &[u8] {
-        &self.bytes
+        (*self.bytes).as_ref()
     }
 
     /// What it is of.
     pub(crate) fn identity(&self) -> Result<Identity, LinesError> {
-        Identity::read(&self.bytes).map_err(|error| self.named(&error))
+        Identity::read(self.bytes()).map_err(|error| self.named(&error))
     }
 
     /// Whether it is of this build.
@@ -131,8 +114,8 @@ impl DebugFiles {
         &self,
         ask: impl FnOnce(&DebugInfo<'_>) -> Result<T, LinesError>,
     ) -> Result<T, LinesError> {
-        if DebugInfo::is_index(&self.main.bytes) {
-            let info = DebugInfo::from_index(&self.main.bytes).map_err(|error| self.main.named(&error))?;
+        if DebugInfo::is_index(self.main.bytes()) {
+            let info = DebugInfo::from_index(self.main.bytes()).map_err(|error| self.main.named(&error))?;
             return ask(&info);
         }
         self.images(|image, supplementary, split| {
@@ -144,8 +127,8 @@ impl DebugFiles {
 
     /// An index of them.
     pub(crate) fn index(&self) -> Result<Vec<u8>, LinesError> {
-        if DebugInfo::is_index(&self.main.bytes) {
-            return Ok(self.main.bytes.to_vec());
+        if DebugInfo::is_index(self.main.bytes()) {
+            return Ok(self.main.bytes().to_vec());
         }
         self.images(|image, supplementary, split| {
             write_index(image, supplementary, split).map_err(|error| self.main.named(&error))
@@ -156,13 +139,13 @@ impl DebugFiles {
         &self,
         take: impl FnOnce(&Image<'_>, Option<&Image<'_>>, &[Image<'_>]) -> Result<T, LinesError>,
     ) -> Result<T, LinesError> {
-        let image = Image::read(&self.main.bytes).map_err(|error| self.main.named(&error))?;
+        let image = Image::read(self.main.bytes()).map_err(|error| self.main.named(&error))?;
         let named = image.supplementary().and_then(|(path, id)| self.supplementary(path, id));
-        let supplementary = named.as_ref().map(|file| Image::read(&file.bytes)).transpose()?;
+        let supplementary = named.as_ref().map(|file| Image::read(file.bytes())).transpose()?;
         let mut split = Vec::new();
         for file in &self.others {
             if file.identity().is_ok_and(|identity| identity.is_split) {
-                split.push(Image::read(&file.bytes).map_err(|error| file.named(&error))?);
+                split.push(Image::read(file.bytes()).map_err(|error| file.named(&error))?);
             }
         }
         take(&image, supplementary.as_ref(), &split)

@@ -11,7 +11,7 @@ use super::Output;
 use super::cost;
 use super::data::{arming, hex};
 use super::diagnostic;
-use super::style::{Style, Tone};
+use super::terminal::{Style, Tone};
 
 fn word(answer: &CheckProbeResponse) -> &'static str {
     match answer.verdict() {
@@ -107,7 +107,7 @@ pub(super) fn push_listing(text: &mut String, answer: &CheckProbeResponse, style
             (false, false) => (' ', Tone::Faint),
         };
         let offset = format!("+{}", instruction.offset);
-        let code = hex(&instruction.code, " ");
+        let code = hex(&instruction.code);
         let mut line = format!(
             "{marker} {offset:>0$}  {code:<code_width$} {1:<text_width$}",
             offset_width + 1,

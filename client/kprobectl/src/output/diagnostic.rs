@@ -9,8 +9,7 @@ use kprobed_client::RpcError;
 use kprobed_client::api::{Diagnostic, RefusedBy, Severity};
 use kprobed_filter::{Excerpt, Span};
 
-use super::style::{Style, Tone};
-use super::width::columns_of;
+use super::terminal::{Style, Tone, columns_of};
 
 /// Most findings of one text that are shown.
 const SHOWN_FINDINGS: usize = 20;

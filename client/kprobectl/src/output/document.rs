@@ -7,7 +7,7 @@ use serde_json::{Value, json};
 use similar::TextDiff;
 
 use super::data::one_line;
-use super::style::Tone;
+use super::terminal::Tone;
 use super::{Cell, Column, Output, Row};
 use crate::global::Format;
 

@@ -7,7 +7,7 @@ use kprobed_client::fleet::{HostLedger, Outcome, names};
 use serde_json::{Value, json};
 
 use super::data::counted;
-use super::style::Tone;
+use super::terminal::Tone;
 use super::{Contrast, HostOutput, Output};
 
 /// One host, and its outcome.

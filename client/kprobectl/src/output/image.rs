@@ -10,8 +10,8 @@ use serde::Serialize;
 use serde_json::Value;
 
 use super::check::{head, push_listing};
-use super::style::Style;
-use super::{Output, diagnostic, meaning, width};
+use super::terminal::{self, Style};
+use super::{Output, diagnostic, meaning};
 
 /// A definition, and where it is: in which file, if there are several, and in which line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -60,7 +60,7 @@ impl Output {
         is_alone: bool,
     ) -> io::Result<()> {
         if !self.is_structured() {
-            return self.text(&render(definition, verdicts, is_alone, self.style, width::columns()));
+            return self.text(&render(definition, verdicts, is_alone, self.style, terminal::columns()));
         }
         let (file, line) = match &definition.place {
             Some((file, line)) => (file.as_deref(), Some(*line)),

@@ -22,18 +22,15 @@ mod probe;
 mod rates;
 mod rollout;
 mod rows;
-mod style;
 mod table;
 mod terminal;
-mod time;
-mod width;
 
 #[cfg(test)]
 pub(crate) use aggregation::key_notation;
 pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
 pub(crate) use contrast::{Contrast, Judged};
 pub(crate) use cost::{ProbeCost, hits_of_others, own_hits};
-pub(crate) use data::{arming, check_status, counted, hex, one_line};
+pub(crate) use data::{arming, check_status, counted, hex, instant, moment, one_line, to_proto_time};
 pub(crate) use document::{AppliedProbe, ProbeDifference};
 pub(crate) use event::{EventPrinter, EventStyle, Recorded, SkippedRuns, TimeForm};
 pub(crate) use fleet::HostRecord;
@@ -43,9 +40,8 @@ pub(crate) use page::ProbePast;
 pub(crate) use probe::{can_be_hit, kind_name, labels_text, lease, state_name, state_of, waits_for_module};
 pub(crate) use rates::Chart;
 pub(crate) use rows::{Column, MessageRow, Row};
-pub(crate) use style::Tone;
 pub(crate) use table::{Cell, Table};
-pub(crate) use time::{moment, to_proto_time};
+pub(crate) use terminal::Tone;
 
 use std::fmt::Write as _;
 use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
@@ -61,8 +57,8 @@ use tonic::Code;
 
 use crate::progress::Progress;
 
-use self::style::Style;
 use self::table::Page;
+use self::terminal::Style;
 use crate::global::{ColorChoice, Format, Global};
 
 /// Large enough for a batch of events, so that a busy stream costs few system calls.
@@ -190,31 +186,32 @@ impl Output {
 
     /// Prints what is asked for in a form for programs, and says whether it did.
     pub(crate) fn structured(&mut self, value: &impl Serialize) -> io::Result<bool> {
-        match self.format {
-            Format::Json | Format::Yaml if self.is_keeping() => self.keep(value, false)?,
-            Format::Json => {
-                serde_json::to_writer_pretty(&mut self.stdout, value)?;
-                self.stdout.write_all(b"\n")?;
-            }
-            Format::Yaml => self.yaml(value)?,
-            Format::Table | Format::Wide | Format::Name | Format::Csv => return Ok(false),
-        }
-        Ok(true)
+        self.for_programs(value, false)
     }
 
     /// The same for one of many values: one line or one document each.
     pub(crate) fn structured_stream(&mut self, value: &impl Serialize) -> io::Result<bool> {
+        self.for_programs(value, true)
+    }
+
+    fn for_programs(&mut self, value: &impl Serialize, is_item: bool) -> io::Result<bool> {
         match self.format {
-            Format::Json | Format::Yaml if self.is_keeping() => self.keep(value, true)?,
-            Format::Json => {
+            Format::Table | Format::Wide | Format::Name | Format::Csv => return Ok(false),
+            _ if self.is_keeping() => self.keep(value, is_item)?,
+            Format::Json if is_item => {
                 serde_json::to_writer(&mut self.stdout, value)?;
-                self.stdout.write_all(b"\n")?;
+                self.raw(b"\n")?;
+            }
+            Format::Json => {
+                serde_json::to_writer_pretty(&mut self.stdout, value)?;
+                self.raw(b"\n")?;
             }
             Format::Yaml => {
-                self.raw(b"---\n")?;
+                if is_item {
+                    self.raw(b"---\n")?;
+                }
                 self.yaml(value)?;
             }
-            Format::Table | Format::Wide | Format::Name | Format::Csv => return Ok(false),
         }
         Ok(true)
     }
@@ -261,7 +258,7 @@ impl Output {
 
     /// What a table is printed on.
     fn page(&self) -> Page {
-        let room = if self.is_wide() { None } else { width::known_columns() };
+        let room = if self.is_wide() { None } else { terminal::known_columns() };
         Page { style: self.style, room, has_headings: self.has_headings, is_whole: self.is_wide() }
     }
 

@@ -12,10 +12,10 @@ use kprobed_document::json::json;
 use kprobed_lines::Origin;
 use serde_json::Value;
 
+use super::data::{moment, rfc3339};
 use super::probe::{can_be_hit, kind_name, labels_text, lease, state_name};
-use super::table::{Cell, Table, properties};
-use super::time::{moment, rfc3339};
-use super::{Output, diagnostic, meaning, width};
+use super::table::{Cell, Table};
+use super::{Output, diagnostic, meaning, terminal};
 use crate::global::Format;
 
 /// The rate is that of the latest time of this length that was watched.
@@ -142,9 +142,9 @@ impl Output {
         let origin = Origin::find(&probe.definition);
         let source = origin.as_ref().map(|origin| ("source", origin.in_words()));
         let rows: Vec<_> = rows.into_iter().chain(source).collect();
-        self.text(&properties(self.style, &rows))?;
+        self.properties(&rows)?;
         if let Some(change) = &probe.meaning_change {
-            self.text(&meaning::render(change, width::columns()))?;
+            self.text(&meaning::render(change, terminal::columns()))?;
             if origin.is_some() {
                 self.text(&format!(
                     "\nits source line on this kernel:\n  kprobectl lines --port {}\n",

@@ -2,16 +2,16 @@
 
 use std::collections::BTreeMap;
 use std::io;
+use std::time::Duration;
 
 use jiff::Timestamp;
 use kprobed_client::api::{DeletedProbe, Probe, ProbeKind, ProbeState, WatchEvent, WatchProbesResponse};
-use kprobed_document::document_of;
 use kprobed_document::json::json;
+use kprobed_document::{document_of, write_duration};
 
-use super::data::one_line;
-use super::style::Tone;
+use super::data::{instant, moment, one_line, rfc3339};
 use super::table::Cell;
-use super::time::{moment, rfc3339};
+use super::terminal::Tone;
 use super::{Column, MessageRow, Output, cost, diagnostic};
 use crate::global::Format;
 
@@ -96,17 +96,12 @@ fn left(probe: &Probe, now: Timestamp) -> String {
     if lease.duration.is_none() {
         return "held".to_owned();
     }
-    let end = lease.expire_time.as_ref().and_then(|time| Timestamp::new(time.seconds, time.nanos).ok());
-    let Some(end) = end else { return "unknown".to_owned() };
+    let Some(end) = instant(lease.expire_time.as_ref()) else { return "unknown".to_owned() };
     let seconds = end.duration_since(now).as_secs();
     if seconds <= 0 {
         return "ended".to_owned();
     }
-    let parts =
-        [(seconds / 86_400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
-    let parts: Vec<_> =
-        parts.iter().filter(|(n, _)| *n > 0).map(|(count, unit)| format!("{count}{unit}")).collect();
-    parts.join(" ")
+    write_duration(Duration::from_secs(seconds.unsigned_abs()))
 }
 
 /// The same with the time of day at which it ends.

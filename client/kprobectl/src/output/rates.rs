@@ -11,9 +11,8 @@ use kprobed_client::api::{HitRate, HitSeries};
 use kprobed_document::json::json;
 use serde_json::Value;
 
-use super::style::{Style, Tone};
 use super::table::{Page, Table};
-use super::width::{self, cut};
+use super::terminal::{self, Style, Tone, cut};
 use super::{Cell, Column, Output, Row};
 use crate::global::Format;
 
@@ -97,8 +96,8 @@ impl Output {
                     self.remark("no hits were sampled in that time");
                     return Ok(());
                 }
-                let page = Page { room: Some(width::columns()), ..self.page() };
-                self.text(&chart.draw(&rates, page, width::has_unicode()))?;
+                let page = Page { room: Some(terminal::columns()), ..self.page() };
+                self.text(&chart.draw(&rates, page, terminal::has_unicode()))?;
             }
         }
         Ok(())

@@ -5,23 +5,13 @@ use std::path::Path;
 use std::time::Duration;
 
 use kprobed_client::fleet::names;
-use serde::Serialize;
+use serde_json::json;
 
 use super::Output;
-use super::data::{counted, one_line};
-use super::style::Tone;
-use super::table::{Cell, Table, properties};
-use super::time::rfc3339_ms;
+use super::data::{counted, one_line, rfc3339_ms};
+use super::table::{Cell, Table};
+use super::terminal::Tone;
 use crate::rollout::{Host, Phase, RolloutEvent, State, Step};
-
-/// Something that happened, as JSON and YAML.
-#[derive(Serialize)]
-struct EventView<'a> {
-    rollout: &'a str,
-    time: &'a str,
-    #[serde(flatten)]
-    event: &'a RolloutEvent,
-}
 
 impl Output {
     /// Prints something that happened, at a time in milliseconds since 1970.
@@ -32,10 +22,13 @@ impl Output {
         happened: &RolloutEvent,
     ) -> io::Result<()> {
         let time = rfc3339_ms(time_ms);
-        if self.structured_stream(&EventView { rollout, time: &time, event: happened })? {
+        let RolloutEvent { wave, event, hosts, message } = happened;
+        let object = json!({
+            "rollout": rollout, "time": time, "wave": wave, "event": event, "hosts": hosts, "message": message,
+        });
+        if self.structured_stream(&object)? {
             return Ok(());
         }
-        let RolloutEvent { wave, event, hosts, message } = happened;
         let tone = match *event {
             "passed" | "done" => Tone::Good,
             "gate_failed" | "left_out" => Tone::Bad,
@@ -73,7 +66,7 @@ impl Output {
             ("on failure", setting.on_failure.to_string()),
         ];
         let head: Vec<_> = head.into_iter().filter(|(_, value)| !value.is_empty()).collect();
-        self.text(&properties(self.style, &head))?;
+        self.properties(&head)?;
         self.line("")?;
         let mut groups: Vec<(&Host, Vec<&str>)> = Vec::new();
         for host in &state.hosts {

@@ -4,9 +4,8 @@
 
 use std::fmt::Write as _;
 
-use super::style::{Style, Tone};
-use super::time::{moment, rfc3339};
-use super::width::columns_of;
+use super::data::{moment, one_line, rfc3339};
+use super::terminal::{Style, Tone, columns_of};
 
 /// A table: headings, and rows of cells.
 pub(crate) struct Table {
@@ -53,7 +52,7 @@ impl Cell {
     /// Text with a colour.
     pub(crate) fn toned(text: impl AsRef<str>, tone: Tone) -> Self {
         let text = text.as_ref();
-        let text = if text.is_empty() { "-".to_owned() } else { super::data::one_line(text) };
+        let text = if text.is_empty() { "-".to_owned() } else { one_line(text) };
         Self { text, value: None, tone, right: false }
     }
 
@@ -290,7 +289,7 @@ fn line(text: &mut String, cells: &[&Cell], widths: &[usize], style: Style) {
 
 /// Names and values below each other, for one thing that has many. What would break a line is shown escaped.
 pub(super) fn properties(style: Style, properties: &[(&str, String)]) -> String {
-    let shown = |value: &String| if value.is_empty() { "-".to_owned() } else { super::data::one_line(value) };
+    let shown = |value: &String| if value.is_empty() { "-".to_owned() } else { one_line(value) };
     list(style, &properties.iter().map(|(name, value)| (*name, shown(value))).collect::<Vec<_>>())
 }
 

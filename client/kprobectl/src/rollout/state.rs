@@ -117,7 +117,7 @@ impl Host {
 }
 
 /// An event of a roll-out.
-#[derive(Clone, Debug, Serialize)]
+#[derive(Clone, Debug)]
 pub(crate) struct RolloutEvent {
     /// The wave, from 1.
     pub(crate) wave: usize,

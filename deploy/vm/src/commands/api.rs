@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::path::Path;
-use std::process::{Command, ExitCode, Output, Stdio};
+use std::process::{Command, Output, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use clap::Args;
@@ -30,8 +30,8 @@ pub(crate) struct Api {
 }
 
 impl Api {
-    pub(crate) fn run(&self, cache: &Cache) -> Result<ExitCode> {
-        let root = workspace::root().context("run this in the source directory, through `cargo vm`")?;
+    pub(crate) fn run(&self, cache: &Cache) -> Result<()> {
+        let root = workspace::root()?;
         let tools = Environment::ensure(cache, Requirements::LANGUAGES)?;
         let buf = Buf { program: &tools.program("buf"), directory: &root.join("proto") };
         buf.lint()?;
@@ -46,7 +46,7 @@ impl Api {
                 "proto/{ACCEPTED} is renewed; clients break at {} places",
                 broken.len()
             ));
-            return Ok(ExitCode::SUCCESS);
+            return Ok(());
         }
         if !broken.is_empty() {
             bail!(
@@ -61,7 +61,7 @@ impl Api {
             "the API has changed, and no client breaks: `cargo vm api --accept` protects what is new from here on"
         );
         progress::note("the protos are in style, and as they were accepted");
-        Ok(ExitCode::SUCCESS)
+        Ok(())
     }
 }
 

@@ -1,8 +1,6 @@
 //! `cargo vm demo`: a probe on a real kernel from its definition to its deletion, shown as it
 //! happens.
 
-use std::process::ExitCode;
-
 use anyhow::{Result, ensure};
 use clap::Args;
 use kprobed_vm::cache::Cache;
@@ -40,15 +38,14 @@ const EVENTS: usize = 10;
 const FOOTPRINT: &str = "cd /sys/kernel/tracing && cat kprobe_events kprobe_profile && ls events";
 
 impl Demo {
-    pub(crate) fn run(self, cache: Cache) -> Result<ExitCode> {
+    pub(crate) fn run(self, cache: Cache) -> Result<()> {
         // One that was interrupted has left its probes.
         let guest = self.guest.fresh().start(cache, "demo", 0, &[])?;
         if let Err(error) = tell(&guest.machine) {
             post_mortem(&guest.machine);
             return Err(error);
         }
-        guest.finish()?;
-        Ok(ExitCode::SUCCESS)
+        guest.finish()
     }
 }
 

@@ -8,14 +8,12 @@ use anyhow::{Context as _, Result};
 use clap::Args;
 use kprobed_vm::cache::Cache;
 use kprobed_vm::initramfs::GuestFile;
-use kprobed_vm::machine::{Command, Input, MachineError, Stream};
+use kprobed_vm::machine::{self, Command, MachineError, Stream};
 use kprobed_vm::progress;
 use kprobed_vm::protocol::Status;
+use nix::errno::Errno;
 
 use super::guest::{GuestArguments, post_mortem};
-
-const ENOENT: i32 = 2;
-const EACCES: i32 = 13;
 
 /// Run a command in a guest, with kprobed running and kprobectl in the PATH
 #[derive(Args, Debug)]
@@ -49,7 +47,7 @@ impl Exec {
         let command = Command::new(program).args(arguments).unlimited();
         let mut delivered = Ok(());
         let stdin = io::stdin();
-        let input = (!stdin.is_terminal()).then(|| Input::read(stdin));
+        let input = (!stdin.is_terminal()).then(|| machine::input(stdin));
         let ran = guest.machine.exec_with_input(&command, input.into_iter().flatten(), |stream, bytes| {
             pass_on(stream, bytes, &mut delivered);
         });
@@ -61,9 +59,9 @@ impl Exec {
             Ok(status) => status.shell_code(),
             Err(MachineError::Refused { errno, message }) => {
                 progress::note(format_args!("cannot run {message}"));
-                match errno {
-                    ENOENT => 127,
-                    EACCES => 126,
+                match Errno::from_raw(errno) {
+                    Errno::ENOENT => 127,
+                    Errno::EACCES => 126,
                     _ => 125,
                 }
             }

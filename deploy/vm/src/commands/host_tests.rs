@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _};
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 use std::sync::{Mutex, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
@@ -82,30 +82,12 @@ pub(super) fn run(root: &Path, environment: Environment<'_>, arguments: &[String
     examples_of_documentation(root)
 }
 
-/// The command with the lowest priority: tests find the machine as if nothing were built beside them.
-fn nice(command: &Command) -> Command {
-    let mut nice = Command::new("nice");
-    nice.args(["-n", "19"]).arg(command.get_program()).args(command.get_args());
-    for (name, value) in command.get_envs() {
-        match value {
-            Some(value) => nice.env(name, value),
-            None => nice.env_remove(name),
-        };
-    }
-    if let Some(directory) = command.get_current_dir() {
-        nice.current_dir(directory);
-    }
-    nice
-}
-
 /// Passes each test program on when cargo has built it.
 fn build(root: &Path, pass_on: &dyn Fn(TestProgram)) -> Result<()> {
     let begun = Instant::now();
-    let mut cargo = workspace::cargo(root);
-    cargo
+    let mut cargo = workspace::cargo_in_background(root)
         .args(["test", "--no-run", "--workspace", "--message-format=json-render-diagnostics"])
-        .args(workspace::FEATURES);
-    let mut cargo = nice(&cargo)
+        .args(workspace::FEATURES)
         .stdin(Stdio::null())
         .stdout(Stdio::piped())
         .stderr(Stdio::inherit())
@@ -114,6 +96,7 @@ fn build(root: &Path, pass_on: &dyn Fn(TestProgram)) -> Result<()> {
     let (mut count, mut waiting, mut has_command) = (0, Vec::new(), false);
     for message in BufReader::new(cargo.stdout.take().context("cargo has no output")?).lines() {
         let message = message.context("cargo's messages")?;
+        let message: Value = serde_json::from_str(&message).unwrap_or_default();
         has_command |= is_command(&message);
         if let Some(program) = test_program(&message) {
             count += 1;
@@ -134,15 +117,13 @@ fn build(root: &Path, pass_on: &dyn Fn(TestProgram)) -> Result<()> {
 }
 
 /// Whether a message of cargo's says that the command is built.
-fn is_command(message: &str) -> bool {
-    let message: Value = serde_json::from_str(message).unwrap_or_default();
+fn is_command(message: &Value) -> bool {
     let target = &message["target"];
     message["profile"]["test"] == false && target["kind"][0] == "bin" && target["name"] == COMMAND
 }
 
 /// The test program that a message of cargo's is about, unless that is the one that boots guests.
-fn test_program(message: &str) -> Option<TestProgram> {
-    let message: Value = serde_json::from_str(message).ok()?;
+fn test_program(message: &Value) -> Option<TestProgram> {
     if message["profile"]["test"] != true {
         return None;
     }
@@ -268,12 +249,11 @@ mod tests {
             artifact("path+file:///source/deploy/vm#kprobed-vm@0.1.0", "test", "guest", true),
             json!({"reason": "build-finished", "success": true}),
         ];
-        let found: Vec<_> =
-            messages.iter().filter_map(|message| test_program(&message.to_string())).collect();
+        let found: Vec<_> = messages.iter().filter_map(test_program).collect();
         let selections: Vec<_> = found.iter().map(|program| program.selection.as_str()).collect();
         assert_eq!(selections, ["-p kprobed --lib", "-p kprobectl --test kprobectl"]);
         assert_eq!(found[0].directory, Path::new("/source/here"));
-        let commands = messages.iter().filter(|message| is_command(&message.to_string()));
+        let commands = messages.iter().filter(|message| is_command(message));
         assert_eq!(commands.count(), 1);
     }
 

@@ -1,11 +1,11 @@
-//! `cargo vm kernels`: the kernels in the cache, and fetching new ones.
-
-use std::process::ExitCode;
+//! `cargo vm kernels` and `cargo vm fetch`: the kernels in the cache, and all that tests download, ahead of them.
 
 use anyhow::Result;
 use clap::Args;
 use kprobed_vm::cache::Cache;
-use kprobed_vm::progress;
+use kprobed_vm::python::{Environment, Requirements};
+use kprobed_vm::unpacked::Unpacked;
+use kprobed_vm::{packages, progress};
 
 use super::guest::DEFAULT_SERIES;
 
@@ -23,7 +23,7 @@ pub(crate) struct Kernels {
 }
 
 impl Kernels {
-    pub(crate) fn run(self, cache: &Cache) -> Result<ExitCode> {
+    pub(crate) fn run(self, cache: &Cache) -> Result<()> {
         let store = cache.kernels();
         if let Some(mut wanted) = self.fetch {
             if wanted.is_empty() {
@@ -44,6 +44,41 @@ impl Kernels {
                 "no kernel {DEFAULT_SERIES} here yet: it is fetched when it is needed, or now with --fetch"
             ));
         }
-        Ok(ExitCode::SUCCESS)
+        Ok(())
+    }
+}
+
+/// Fetch what the tests need: QEMU, kernels, and the programs of others that they talk to
+#[derive(Args, Debug)]
+#[command(after_help = "\
+Examples:
+  cargo vm fetch
+  cargo vm fetch --kernels 5.10,6.1,6.12,6.18,7.2
+
+Each test fetches by itself what is not there. This is for a machine that waits for its network meanwhile, or has none later.")]
+pub(crate) struct Fetch {
+    /// Kernel series, separated by commas
+    #[arg(
+        long,
+        visible_alias = "kernel",
+        value_name = "SERIES",
+        value_delimiter = ',',
+        default_value = "6.1,6.12"
+    )]
+    kernels: Vec<String>,
+}
+
+impl Fetch {
+    pub(crate) fn run(self, cache: &Cache) -> Result<()> {
+        packages::ensure()?;
+        for series in &self.kernels {
+            cache.kernels().find_or_fetch(series)?;
+        }
+        Environment::ensure(cache, Requirements::LANGUAGES)?;
+        packages::ensure_programs(packages::OF_TESTS)?;
+        for name in ["nats-server", "prometheus"] {
+            Unpacked::ensure(cache, name)?;
+        }
+        Unpacked::ensure_with_missing(cache, "systemd").map(drop)
     }
 }

@@ -2,16 +2,13 @@
 
 mod api;
 mod bench;
-mod check;
 mod demo;
 mod deny;
 mod exec;
-mod fetch;
 mod guest;
 mod host_tests;
 mod kernels;
 mod shell;
-mod soak;
 mod test;
 mod up;
 
@@ -41,12 +38,12 @@ enum Subcommands {
     Demo(demo::Demo),
     Exec(exec::Exec),
     Bench(bench::Bench),
-    Check(check::Check),
+    Check(test::Check),
     Deny(deny::Deny),
-    Fetch(fetch::Fetch),
+    Fetch(kernels::Fetch),
     Kernels(kernels::Kernels),
     Shell(shell::Shell),
-    Soak(soak::Soak),
+    Soak(test::Soak),
     Test(test::Test),
 }
 
@@ -58,19 +55,20 @@ impl Arguments {
             None => Cache::from_environment().context("no home directory: give --cache DIR")?,
         };
         match self.command {
-            Subcommands::Api(api) => api.run(&cache),
-            Subcommands::Up(up) => up.run(cache),
-            Subcommands::Demo(demo) => demo.run(cache),
-            Subcommands::Exec(exec) => exec.run(cache),
-            Subcommands::Bench(bench) => bench.run(cache),
-            Subcommands::Check(check::Check {}) => check::Check::run(),
-            Subcommands::Deny(deny::Deny {}) => deny::Deny::run(),
-            Subcommands::Fetch(fetch) => fetch.run(&cache),
-            Subcommands::Kernels(kernels) => kernels.run(&cache),
-            Subcommands::Shell(shell) => shell.run(cache),
-            Subcommands::Soak(soak) => soak.run(&cache),
-            Subcommands::Test(test) => test.run(&cache),
+            Subcommands::Exec(exec) => return exec.run(cache),
+            Subcommands::Bench(bench) => return bench.run(cache),
+            Subcommands::Shell(shell) => return shell.run(cache),
+            Subcommands::Api(api) => api.run(&cache)?,
+            Subcommands::Up(up) => up.run(cache)?,
+            Subcommands::Demo(demo) => demo.run(cache)?,
+            Subcommands::Check(test::Check {}) => test::Check::run()?,
+            Subcommands::Deny(deny::Deny {}) => deny::Deny::run()?,
+            Subcommands::Fetch(fetch) => fetch.run(&cache)?,
+            Subcommands::Kernels(kernels) => kernels.run(&cache)?,
+            Subcommands::Soak(soak) => soak.run(&cache)?,
+            Subcommands::Test(test) => test.run(&cache)?,
         }
+        Ok(ExitCode::SUCCESS)
     }
 }
 

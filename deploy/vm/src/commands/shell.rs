@@ -8,9 +8,9 @@ use anyhow::{Context as _, Result, ensure};
 use clap::Args;
 use kprobed_vm::cache::Cache;
 use kprobed_vm::daemon;
-use kprobed_vm::machine::{Command, Input};
+use kprobed_vm::machine::{self, Command};
 use kprobed_vm::progress;
-use kprobed_vm::protocol::Size;
+use kprobed_vm::protocol::{Frame, Size};
 use rustix::termios::{OptionalActions, Termios, tcgetattr, tcgetwinsize, tcsetattr};
 
 use super::exec::pass_on;
@@ -80,12 +80,12 @@ fn size() -> Result<Size> {
 }
 
 /// What is typed, and before it the size of the terminal when that has changed.
-fn typed() -> impl Iterator<Item = Input> {
+fn typed() -> impl Iterator<Item = Frame> {
     let mut last = size().ok();
-    Input::read(io::stdin()).flat_map(move |typed| {
+    machine::input(io::stdin()).flat_map(move |typed| {
         let now = size().ok().filter(|now| last != Some(*now));
         last = now.or(last);
-        now.map(Input::Resized).into_iter().chain([typed])
+        now.map(Frame::Resize).into_iter().chain([typed])
     })
 }
 

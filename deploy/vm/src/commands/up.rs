@@ -1,7 +1,6 @@
 //! `cargo vm up`: a guest with a daemon that accepts connections, until Ctrl-C.
 
 use std::io::{self, IsTerminal as _};
-use std::process::ExitCode;
 use std::sync::mpsc::{self, RecvTimeoutError};
 use std::thread;
 use std::time::Duration;
@@ -43,7 +42,7 @@ pub(crate) struct Up {
 }
 
 impl Up {
-    pub(crate) fn run(self, cache: Cache) -> Result<ExitCode> {
+    pub(crate) fn run(self, cache: Cache) -> Result<()> {
         let guest = self.guest.start(cache, "up", self.port, &[])?;
         let (wish, wishes) = mpsc::channel();
         let end = wish.clone();
@@ -90,7 +89,6 @@ impl Up {
                 }
             }
         }
-        guest.finish()?;
-        Ok(ExitCode::SUCCESS)
+        guest.finish()
     }
 }

@@ -10,10 +10,10 @@ use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant};
 
-use kprobed_vm::protocol::{self, Frame, Process, ProtocolError, Status, read_frame, write_frame};
+use kprobed_vm::protocol::{self, Frame, Process, Status, read_frame, write_frame};
 
 use crate::background::Background;
-use crate::{console, power, run};
+use crate::{power, run, say};
 
 /// A request that failed in a way that the host should know.
 #[derive(Debug)]
@@ -47,12 +47,6 @@ impl From<Refusal> for Stop {
     }
 }
 
-impl From<ProtocolError> for Stop {
-    fn from(_: ProtocolError) -> Self {
-        Self::Lost
-    }
-}
-
 /// Serves until that is no longer possible, and returns why.
 pub(crate) fn serve() -> String {
     let address = (Ipv4Addr::from(protocol::GUEST_ADDRESS), protocol::AGENT_PORT);
@@ -61,7 +55,7 @@ pub(crate) fn serve() -> String {
         Err(error) => return format!("agent cannot listen: {error}"),
     };
     let background = Arc::new(Background::default());
-    console::say(protocol::LISTENING_LINE);
+    say(protocol::LISTENING_LINE);
     loop {
         match listener.accept() {
             Ok((stream, _)) => {
@@ -78,6 +72,10 @@ pub(crate) fn serve() -> String {
 /// Sends a frame; a failure means that the host is gone.
 pub(crate) fn send(mut stream: &TcpStream, frame: &Frame) -> Result<(), Stop> {
     write_frame(&mut stream, frame).map_err(|_host_is_gone| Stop::Lost)
+}
+
+fn receive(mut stream: &TcpStream) -> Result<Frame, Stop> {
+    read_frame(&mut stream).map_err(|_host_is_gone| Stop::Lost)
 }
 
 /// The command for a process with the environment that every guest process has.
@@ -97,8 +95,8 @@ pub(crate) fn command(process: &Process) -> Result<Command, Refusal> {
     Ok(command)
 }
 
-fn connection(mut stream: &TcpStream, background: &Background) {
-    let answered = hello(stream).and_then(|()| match read_frame(&mut stream)? {
+fn connection(stream: &TcpStream, background: &Background) {
+    let answered = hello(stream).and_then(|()| match receive(stream)? {
         Frame::Run { process, timeout_ms, terminal } => {
             let status = run::run(stream, &process, timeout_ms.map(Duration::from_millis), terminal)?;
             send(stream, &Frame::Exit(status))
@@ -139,7 +137,7 @@ fn hello(stream: &TcpStream) -> Result<(), Stop> {
     send(stream, &Frame::Hello { version: protocol::VERSION, release: release.trim().to_owned() })
 }
 
-fn put(mut stream: &TcpStream, path: &str, mode: u32) -> Result<(), Stop> {
+fn put(stream: &TcpStream, path: &str, mode: u32) -> Result<(), Stop> {
     let written = (|| {
         if let Some(directory) = Path::new(path).parent() {
             fs::create_dir_all(directory)?;
@@ -156,7 +154,7 @@ fn put(mut stream: &TcpStream, path: &str, mode: u32) -> Result<(), Stop> {
     let mut file = written.map_err(|error| Refusal::io(path, &error));
     // Read to the end even after a failure, for the reason given in `connection`.
     loop {
-        match read_frame(&mut stream)? {
+        match receive(stream)? {
             Frame::Data(bytes) => {
                 if let Ok(open) = &mut file
                     && let Err(error) = open.write_all(&bytes)

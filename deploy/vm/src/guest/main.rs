@@ -7,12 +7,13 @@
 
 mod agent;
 mod background;
-mod console;
 mod power;
 mod relay;
 mod run;
 mod setup;
 
+use std::fs::OpenOptions;
+use std::io::Write as _;
 use std::os::unix::process::CommandExt as _;
 use std::path::Path;
 use std::process::{Command, ExitCode};
@@ -32,8 +33,17 @@ fn main() -> ExitCode {
         _ => agent::serve(),
     };
     // When PID 1 returns the kernel panics, which is what the host looks for.
-    console::say(&format!("kprobed-guest: failed: {error}"));
+    say(&format!("kprobed-guest: failed: {error}"));
     ExitCode::FAILURE
+}
+
+/// Writes one line on the guest's console, which the host records. Failures are ignored: there is no other place to
+/// report them.
+fn say(line: &str) {
+    if let Ok(mut console) = OpenOptions::new().write(true).open("/dev/console") {
+        // One write, so that lines of several processes do not mix.
+        drop(console.write_all(format!("{line}\n").as_bytes()));
+    }
 }
 
 /// Never returns unless something failed.

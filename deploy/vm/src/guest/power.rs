@@ -11,7 +11,7 @@ use nix::sys::signal::{Signal, kill};
 use nix::unistd::{Pid, sync};
 
 use crate::background::Background;
-use crate::console;
+use crate::say;
 use crate::setup::DISK_MOUNT;
 
 /// How long background processes have after SIGTERM.
@@ -29,7 +29,7 @@ pub(crate) fn off(background: &Background) -> String {
     if let Err(error) = unmount() {
         return format!("cannot unmount {DISK_MOUNT}: {error}");
     }
-    console::say(POWER_OFF_LINE);
+    say(POWER_OFF_LINE);
     match reboot(RebootMode::RB_POWER_OFF) {
         Err(error) => format!("power-off: {error}"),
         Ok(never) => match never {},

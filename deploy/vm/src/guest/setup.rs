@@ -11,7 +11,7 @@ use nix::kmod::{ModuleInitFlags, finit_module};
 use nix::mount::{MsFlags, mount};
 use nix::unistd::sethostname;
 
-use crate::console;
+use crate::say;
 use kprobed_vm::protocol;
 
 /// Where the disk's file system goes.
@@ -61,7 +61,7 @@ fn load_modules() -> Result<(), String> {
         match finit_module(&file, c"", ModuleInitFlags::empty()) {
             Ok(()) | Err(Errno::EEXIST) => {}
             // A device that the machine does not have is ignored; a missing network is found below.
-            Err(error) => console::say(&format!("kprobed-guest: module {}: {error}", path.display())),
+            Err(error) => say(&format!("kprobed-guest: module {}: {error}", path.display())),
         }
     }
     Ok(())

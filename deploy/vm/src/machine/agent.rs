@@ -5,8 +5,8 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
-use super::command::{Input, Stream};
-use crate::protocol::{ALIVE_INTERVAL, Frame, ProtocolError, Status, VERSION, read_frame, write_frame};
+use super::command::Stream;
+use crate::protocol::{ALIVE_INTERVAL, Frame, Status, VERSION, read_frame, write_frame};
 
 /// How long the agent may be silent before the guest counts as hung. The agent speaks every
 /// [`ALIVE_INTERVAL`]; an emulated guest on a busy host can be that much slower.
@@ -16,7 +16,7 @@ pub(super) const SILENCE: Duration = ALIVE_INTERVAL.saturating_mul(60);
 #[derive(Debug)]
 pub(super) enum Failure {
     /// Socket or protocol.
-    Protocol(ProtocolError),
+    Connection(io::Error),
     /// Nothing came for this long.
     Silence(Duration),
     /// The agent refused.
@@ -25,22 +25,12 @@ pub(super) enum Failure {
     Unexpected(&'static str),
 }
 
-impl From<ProtocolError> for Failure {
-    fn from(error: ProtocolError) -> Self {
-        match error {
-            ProtocolError::Io(error)
-                if matches!(error.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut) =>
-            {
-                Self::Silence(SILENCE)
-            }
-            other => Self::Protocol(other),
-        }
-    }
-}
-
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        Self::from(ProtocolError::Io(error))
+        match error.kind() {
+            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silence(SILENCE),
+            _ => Self::Connection(error),
+        }
     }
 }
 
@@ -118,18 +108,14 @@ impl Conversation {
     /// thread that does: a pipe without an end, or a person, may hold it.
     pub(super) fn with_input<T>(
         &mut self,
-        input: impl Iterator<Item = Input> + Send + 'static,
+        input: impl Iterator<Item = Frame> + Send + 'static,
         answer: impl FnOnce(&mut Self) -> Result<T, Failure>,
     ) -> Result<T, Failure> {
         // A process reads when it likes; that the guest is dead shows in what it no longer says.
         self.stream.set_write_timeout(None)?;
         let mut outgoing = self.stream.try_clone()?;
         thread::spawn(move || {
-            for item in input {
-                let frame = match item {
-                    Input::Bytes(bytes) => Frame::Data(bytes),
-                    Input::Resized(size) => Frame::Resize(size),
-                };
+            for frame in input {
                 if write_frame(&mut outgoing, &frame).is_err() {
                     return;
                 }

@@ -5,7 +5,7 @@ use std::io::Read;
 use std::iter;
 use std::time::Duration;
 
-use crate::protocol::{CHUNK_BYTES, Process, Size, Status};
+use crate::protocol::{CHUNK_BYTES, Frame, Process, Size, Status};
 
 /// How long a command may take that says nothing else, and how long a guest is waited for: by then it hangs.
 /// An emulated guest may have a part of a CPU only, so what takes half a minute alone can take two minutes.
@@ -91,24 +91,13 @@ impl Command {
     }
 }
 
-/// What a command is given while it runs.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Input {
-    /// Bytes for its standard input, or typed at its terminal.
-    Bytes(Vec<u8>),
-    /// Its terminal has another size.
-    Resized(Size),
-}
-
-impl Input {
-    /// What `from` has, as it comes. What cannot be read ends it.
-    pub fn read(mut from: impl Read) -> impl Iterator<Item = Self> {
-        let mut chunk = vec![0; CHUNK_BYTES];
-        iter::from_fn(move || match from.read(&mut chunk) {
-            Ok(0) | Err(_) => None,
-            Ok(count) => Some(Self::Bytes(chunk[..count].to_vec())),
-        })
-    }
+/// What `from` has, as it comes, for a command that runs. What cannot be read ends it.
+pub fn input(mut from: impl Read) -> impl Iterator<Item = Frame> {
+    let mut chunk = vec![0; CHUNK_BYTES];
+    iter::from_fn(move || match from.read(&mut chunk) {
+        Ok(0) | Err(_) => None,
+        Ok(count) => Some(Frame::Data(chunk[..count].to_vec())),
+    })
 }
 
 /// Its words, as they were given.

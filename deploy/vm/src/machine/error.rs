@@ -6,7 +6,6 @@ use std::process::ExitStatus;
 use std::time::Duration;
 
 use super::Output;
-use crate::protocol::ProtocolError;
 
 /// Why a machine could not be started or used.
 #[derive(Debug, thiserror::Error)]
@@ -42,7 +41,7 @@ pub enum MachineError {
     #[error("lost the connection to the guest: {source}\n(serial log: {log})")]
     Lost {
         /// What the socket said.
-        source: ProtocolError,
+        source: io::Error,
         /// The serial log.
         log: PathBuf,
     },

@@ -22,7 +22,7 @@ use std::time::{Duration, Instant};
 
 use accel::Accelerator;
 use agent::{Conversation, Failure, SILENCE};
-pub use command::{Command, Input, Output, PATIENCE, Stream};
+pub use command::{Command, Output, PATIENCE, Stream, input};
 use console::Console;
 pub(crate) use console::tail;
 pub use error::MachineError;
@@ -75,30 +75,6 @@ pub struct MachineConfig {
     pub boot_deadline: Duration,
     /// A file with the state that it begins with, instead of booting.
     pub incoming: Option<PathBuf>,
-}
-
-impl MachineConfig {
-    /// One CPU, 768 MiB, no disk, no forwards, 90 seconds to boot.
-    pub fn new(
-        image: impl Into<PathBuf>,
-        initramfs: impl Into<PathBuf>,
-        serial_log: impl Into<PathBuf>,
-    ) -> Self {
-        Self {
-            image: image.into(),
-            initramfs: initramfs.into(),
-            memory_mib: 768,
-            cpus: 1,
-            cpus_possible: 1,
-            disk: None,
-            forwards: Vec::new(),
-            reaches_host: false,
-            cmdline: String::new(),
-            serial_log: serial_log.into(),
-            boot_deadline: Duration::from_secs(90),
-            incoming: None,
-        }
-    }
 }
 
 /// A booted guest. Several threads may use it at once. Dropping it kills it.
@@ -235,15 +211,16 @@ impl Machine {
         command: &Command,
         output: impl FnMut(Stream, &[u8]),
     ) -> Result<Status, MachineError> {
-        self.exec_with_input(command, Input::read(Cursor::new(command.stdin.clone())), output)
+        self.exec_with_input(command, input(Cursor::new(command.stdin.clone())), output)
     }
 
-    /// As [`Machine::exec_streaming`], with `input` instead of the command's own, taken while it runs. The end
+    /// As [`Machine::exec_streaming`], with `input` instead of the command's own, taken while it runs:
+    /// [`Frame::Data`] and [`Frame::Resize`]. The end
     /// of the command does not wait for the end of `input`.
     pub fn exec_with_input(
         &self,
         command: &Command,
-        input: impl Iterator<Item = Input> + Send + 'static,
+        input: impl Iterator<Item = Frame> + Send + 'static,
         mut output: impl FnMut(Stream, &[u8]),
     ) -> Result<Status, MachineError> {
         self.converse(&request(command), |conversation| {
@@ -255,7 +232,7 @@ impl Machine {
     /// permission bits.
     pub fn put(&self, path: &str, mode: u32, bytes: &[u8]) -> Result<(), MachineError> {
         let request = Frame::Put { path: path.to_owned(), mode };
-        let bytes = Input::read(Cursor::new(bytes.to_vec()));
+        let bytes = input(Cursor::new(bytes.to_vec()));
         self.converse(&request, |conversation| conversation.with_input(bytes, Conversation::done))
     }
 
@@ -399,7 +376,7 @@ impl Machine {
             Failure::Silence(after) => {
                 self.check(&self.console.text()).err().unwrap_or(MachineError::Hung { after, log })
             }
-            Failure::Protocol(source) => {
+            Failure::Connection(source) => {
                 self.qemu.wait(LAST_WORDS);
                 self.check(&self.console.text()).err().unwrap_or(MachineError::Lost { source, log })
             }

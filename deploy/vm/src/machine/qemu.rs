@@ -223,10 +223,18 @@ mod tests {
     #[test]
     fn forwards_stay_on_loopback_and_the_guest_off_the_network() {
         let config = MachineConfig {
-            serial_log: "/x,y/serial".into(),
-            cmdline: "trace_clock=mono".into(),
+            image: "/k".into(),
+            initramfs: "/i".into(),
+            memory_mib: 768,
+            cpus: 1,
             cpus_possible: 4,
-            ..MachineConfig::new("/k", "/i", "/unused")
+            disk: None,
+            forwards: Vec::new(),
+            reaches_host: false,
+            cmdline: "trace_clock=mono".into(),
+            serial_log: "/x,y/serial".into(),
+            boot_deadline: Duration::ZERO,
+            incoming: None,
         };
         let arguments = arguments(&config, &[(4000, 7000), (4001, 7001)], Accelerator::Tcg);
         let network = arguments.iter().find(|argument| argument.starts_with("user,")).unwrap();

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 use std::thread;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use serde_json::json;
+use serde_json::{Value, json};
 
 use super::{Command, Machine, MachineConfig, MachineError, host};
 use crate::disk::Disk;
@@ -22,7 +22,7 @@ const TRANSFER: Duration = Duration::from_mins(1);
 #[derive(Debug)]
 pub struct Snapshot {
     /// Settings that restore it, without the disk, the forwards and the log.
-    config: MachineConfig,
+    pub(crate) config: MachineConfig,
     disk: Option<PathBuf>,
     _directory: tempfile::TempDir,
 }
@@ -35,12 +35,6 @@ impl Snapshot {
 }
 
 impl Machine {
-    /// As [`Machine::snapshot`], of a guest that was restored from `first`, or whose first snapshot
-    /// that is.
-    pub fn snapshot_again(&self, first: &Snapshot, directory: &Path) -> Result<Snapshot, MachineError> {
-        self.snapshot(&first.config, directory)
-    }
-
     /// Writes the state of this guest, which was booted from `config`, into files in `directory`.
     /// It continues afterwards; no other thread may use it meanwhile.
     pub fn snapshot(&self, config: &MachineConfig, directory: &Path) -> Result<Snapshot, MachineError> {
@@ -94,35 +88,33 @@ impl Machine {
         self.qmp("migrate-set-parameters", &json!({ "max-bandwidth": 1_u64 << 40 }))?;
         let quoted = to.display().to_string().replace('\'', r"'\''");
         self.qmp("migrate", &json!({ "uri": format!("exec:cat > '{quoted}'") }))?;
-        let deadline = Instant::now() + TRANSFER;
-        loop {
-            let progress = self.qmp("query-migrate", &json!({}))?;
-            match progress["status"].as_str() {
-                Some("completed") => return Ok(()),
-                Some("failed" | "cancelled") => {
-                    let why = progress["error-desc"].as_str().unwrap_or("no reason given");
-                    return Err(io::Error::other(why.to_owned()));
-                }
-                _ if Instant::now() > deadline => return Err(io::ErrorKind::TimedOut.into()),
-                _ => thread::sleep(Duration::from_millis(10)),
-            }
+        let progress =
+            self.when("query-migrate", |status| matches!(status, "completed" | "failed" | "cancelled"))?;
+        if progress["status"] == "completed" {
+            return Ok(());
         }
+        Err(io::Error::other(progress["error-desc"].as_str().unwrap_or("no reason given")))
     }
 
     /// Waits until the state is read, and lets the guest go on.
     pub(super) fn resume(&self) -> io::Result<()> {
+        self.when("query-status", |status| status != "inmigrate")?;
+        self.qmp("cont", &json!({})).map(drop)
+    }
+
+    /// What QEMU answers to a question when its status is one of these.
+    fn when(&self, question: &str, is_it: impl Fn(&str) -> bool) -> io::Result<Value> {
         let deadline = Instant::now() + TRANSFER;
         loop {
-            let status = self.qmp("query-status", &json!({}))?;
-            if status["status"].as_str() != Some("inmigrate") {
-                break;
+            let answer = self.qmp(question, &json!({}))?;
+            if is_it(answer["status"].as_str().unwrap_or_default()) {
+                return Ok(answer);
             }
             if Instant::now() > deadline {
                 return Err(io::ErrorKind::TimedOut.into());
             }
             thread::sleep(Duration::from_millis(10));
         }
-        self.qmp("cont", &json!({})).map(drop)
     }
 }
 

@@ -43,7 +43,7 @@ pub(crate) fn run(tracefs: &Path, definitions: &Path, output: &mut impl Write) -
 }
 
 /// One write: the kernel takes one line after the other.
-fn append(path: &Path, lines: &str) -> io::Result<()> {
+pub(crate) fn append(path: &Path, lines: &str) -> io::Result<()> {
     let written = OpenOptions::new().append(true).open(path)?.write(lines.as_bytes())?;
     if written == lines.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }

@@ -4,9 +4,11 @@
 //! Never changes a probe that existed before.
 
 use std::collections::BTreeSet;
-use std::fs::{self, OpenOptions};
+use std::fs;
 use std::io::{self, Write};
 use std::path::Path;
+
+use crate::cycle::append;
 
 /// Prints a line for each definition: an errno (0 if it was accepted), the position of the caret
 /// and the message, separated by tabs; `-` for what the kernel did not say.
@@ -38,11 +40,6 @@ fn listing(events: &Path) -> io::Result<BTreeSet<String>> {
     let text = fs::read_to_string(events)?;
     let name = |line: &str| Some(line.split([':', ' ']).nth(1)?.to_owned());
     Ok(text.lines().filter_map(name).collect())
-}
-
-/// One write, so that the answer belongs to this line.
-fn append(path: &Path, line: &str) -> io::Result<()> {
-    OpenOptions::new().append(true).open(path)?.write(line.as_bytes()).map(drop)
 }
 
 /// The last entry of the log: where its caret is, in bytes from the beginning of the command, and

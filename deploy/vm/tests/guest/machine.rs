@@ -12,9 +12,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_vm::daemon;
 use kprobed_vm::lab::GuestOptions;
-use kprobed_vm::machine::{Command, Input, Machine, MachineError, PATIENCE, Signal, Stream};
+use kprobed_vm::machine::{Command, Machine, MachineError, PATIENCE, Signal, Stream, input};
 use kprobed_vm::progress;
-use kprobed_vm::protocol::{Size, Status};
+use kprobed_vm::protocol::{Frame, Size, Status};
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, OwnMachine, wait};
@@ -150,16 +150,16 @@ fn output_arrives_while_the_command_runs(fixture: &Fixture) -> Result<()> {
 }
 
 fn a_command_ends_before_its_input(fixture: &Fixture) -> Result<()> {
-    let (script, mut input) = io::pipe()?;
-    input.write_all(b"echo $((6 * 7))\nexit 5\n")?;
+    let (script, mut typed) = io::pipe()?;
+    typed.write_all(b"echo $((6 * 7))\nexit 5\n")?;
     let mut seen = Vec::new();
     let command = Command::new("sh").limit(PATIENCE);
     let guest = fixture.daemon()?;
     let machine = &guest.machine;
-    let status = machine.exec_with_input(&command, Input::read(script), |_, bytes| seen.extend(bytes))?;
+    let status = machine.exec_with_input(&command, input(script), |_, bytes| seen.extend(bytes))?;
     ensure!(status == Status::Exited(5) && seen == b"42\n", "{status:?}: {}", String::from_utf8_lossy(&seen));
     // Held until here: the script had no end.
-    drop(input);
+    drop(typed);
     Ok(())
 }
 
@@ -168,11 +168,11 @@ fn a_shell_at_a_terminal_answers(fixture: &Fixture) -> Result<()> {
     let command =
         Command::new("sh").env("PS1", "> ").terminal(Size { rows: 33, columns: 111 }).limit(PATIENCE);
     let (keys, typed) = mpsc::channel();
-    let press = |text: &str| keys.send(Input::Bytes(text.as_bytes().to_vec()));
+    let press = |text: &str| keys.send(Frame::Data(text.as_bytes().to_vec()));
     // In the order in which they are awaited: what the shell shows, and what is done then.
     let mut steps = [
         ("> ", Box::new(|| press("stty size\r")) as Box<dyn Fn() -> _>),
-        ("\n33 111", Box::new(|| keys.send(Input::Resized(Size { rows: 40, columns: 90 })))),
+        ("\n33 111", Box::new(|| keys.send(Frame::Resize(Size { rows: 40, columns: 90 })))),
         ("> ", Box::new(|| press("sh -c 'stty size; exec sleep 1000'\r"))),
         // Ctrl-C, for what runs in the foreground; Ctrl-D, for the shell.
         ("\n40 90", Box::new(|| press("\x03"))),

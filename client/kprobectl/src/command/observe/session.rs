@@ -286,7 +286,7 @@ impl Session {
         let style = self.form.style(global, self.quiet, width);
         let style = EventStyle { are_calls: are_calls(&self.definitions), limit: self.count, ..style };
         let probes = HostProbes::new(probes, output.keeping());
-        let mut printer = EventPrinter::new(output, &style);
+        let mut printer = EventPrinter::new(output, style);
         if !is_one {
             printer.start()?;
         }

@@ -18,7 +18,7 @@ use super::super::documents::compare_one;
 use super::super::many_hosts::raise_for;
 use super::state_file::StateFile;
 use crate::global::Global;
-use crate::output::{Output, state_name, waits_for_module};
+use crate::output::{Output, instant, state_name, waits_for_module};
 use crate::progress::Progress;
 use crate::rollout::{
     Armed, HostFailure, Note, Plan, ProbeReading, Reading, RolloutEvent, State, Target, World, only_marks,
@@ -292,6 +292,5 @@ fn shown(probe: &Probe) -> String {
 }
 
 fn milliseconds(time: Option<&prost_types::Timestamp>) -> Option<u64> {
-    let time = jiff::Timestamp::new(time?.seconds, time?.nanos).ok()?;
-    u64::try_from(time.as_millisecond()).ok()
+    u64::try_from(instant(time)?.as_millisecond()).ok()
 }

@@ -3,10 +3,8 @@
 //! Owns the choice of the form, which follows from the keys. Every form reports dropped events and
 //! hidden rows.
 
-mod account;
 mod bucket;
 mod columns;
-mod distribution;
 mod list;
 mod order;
 mod stack;
@@ -30,13 +28,13 @@ use kprobed_client::api::{Aggregation, AggregationSnapshot};
 use kprobed_document::json::json;
 use serde_json::Value;
 
-use self::account::account;
 use self::columns::Columns;
 use self::order::choose;
+use self::text::account;
 use super::Output;
-use super::data::{counted, one_line};
-use super::style::{Style, Tone};
+use super::data::{counted, instant, one_line};
 use super::table::Page;
+use super::terminal::{Style, Tone};
 
 /// Moves to the upper left corner, and removes what is on the screen.
 const CLEAR_SCREEN: &[u8] = b"\x1b[H\x1b[2J";
@@ -113,12 +111,12 @@ impl<'a> CountPrinter<'a> {
     fn fold(&mut self, snapshot: &AggregationSnapshot, chosen: &order::Chosen<'_>) -> io::Result<()> {
         // Commands do not ask for it where there is none.
         let Some(stack) = self.columns.stack else { return Ok(()) };
-        let folded = stack::folded(chosen, &self.columns, stack);
-        self.output.raw(folded.text.as_bytes())?;
+        let (folded, left_out) = stack::folded(chosen, &self.columns, stack);
+        self.output.raw(folded.as_bytes())?;
         let account = account(snapshot, chosen, &self.columns, Style::new(false));
         self.output.note(account.trim_end());
-        if folded.left_out > 0 {
-            let stacks = counted(folded.left_out, "stack");
+        if left_out > 0 {
+            let stacks = counted(left_out, "stack");
             self.output.note(&format!("left out {stacks} with a sum below 1"));
         }
         Ok(())
@@ -135,10 +133,12 @@ fn snapshot_json(
 ) -> io::Result<Value> {
     let rows = chosen.groups.iter().flat_map(|group| &group.rows).copied().cloned().collect();
     let mut value = json(&AggregationSnapshot { rows, ..snapshot.clone() })?;
-    let order::LeftOut { rows, count } = chosen.left_out;
     value["key_names"] = columns.keys.iter().map(|key| key.name.as_str()).collect();
     value["sum_names"] = columns.sums.iter().map(|sum| sum.name.as_str()).collect();
-    value["not_shown"] = serde_json::json!({ "rows": rows.to_string(), "count": count.to_string() });
+    value["not_shown"] = serde_json::json!({
+        "rows": chosen.hidden_rows.to_string(),
+        "count": chosen.hidden_count.to_string(),
+    });
     let unproven = columns.keys.iter().filter(|key| key.unproven).map(|key| &key.name);
     let unproven = unproven.chain(columns.sums.iter().filter(|sum| sum.unproven).map(|sum| &sum.name));
     let unproven: Vec<_> = unproven.map(String::as_str).collect();
@@ -170,9 +170,8 @@ fn rows(chosen: &order::Chosen<'_>, columns: &Columns, style: Style) -> String {
 /// When a reading was made, and since when it counts.
 fn heading(snapshot: &AggregationSnapshot, zone: &TimeZone) -> String {
     let time = |time: Option<&prost_types::Timestamp>| {
-        let time = time.and_then(|time| Timestamp::new(time.seconds, time.nanos).ok());
         let local = |time: Timestamp| time.to_zoned(zone.clone()).strftime("%H:%M:%S%.3f").to_string();
-        time.map_or_else(|| "?".to_owned(), local)
+        instant(time).map_or_else(|| "?".to_owned(), local)
     };
     format!("{}, counted since {}", time(snapshot.time.as_ref()), time(snapshot.since.as_ref()))
 }

@@ -9,7 +9,7 @@ use kprobed_client::api::key_value::Value;
 use kprobed_client::api::{AggregationRow, KeyValue, sum_value};
 use prost::Message as _;
 
-use super::bucket::{Bucket, LatencyUnit};
+use super::bucket::{Bucket, LatencyUnit, value};
 use super::columns::Columns;
 
 /// The requested order and size of a listing.
@@ -49,15 +49,9 @@ pub(super) struct Chosen<'a> {
     pub(super) groups: Vec<Group<'a>>,
     /// All events in rows, shown or not.
     pub(super) total: u64,
-    /// What is not shown.
-    pub(super) left_out: LeftOut,
-}
-
-/// What is not shown.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) struct LeftOut {
-    pub(super) rows: u64,
-    pub(super) count: u64,
+    /// Rows that are not shown, and the events in them.
+    pub(super) hidden_rows: usize,
+    pub(super) hidden_count: u64,
 }
 
 impl<'a> Group<'a> {
@@ -103,12 +97,12 @@ pub(super) fn choose<'a>(rows: &'a [AggregationRow], columns: &Columns, view: Co
         }
     });
     let total = groups.iter().fold(0_u64, |total, group| total.saturating_add(group.count));
-    let mut left_out = LeftOut::default();
+    let (mut hidden_rows, mut hidden_count) = (0, 0_u64);
     for group in groups.drain(view.top.unwrap_or(groups.len()).min(groups.len())..) {
-        left_out.rows = left_out.rows.saturating_add(group.rows.len() as u64);
-        left_out.count = left_out.count.saturating_add(group.count);
+        hidden_rows += group.rows.len();
+        hidden_count = hidden_count.saturating_add(group.count);
     }
-    Chosen { groups, total, left_out }
+    Chosen { groups, total, hidden_rows, hidden_count }
 }
 
 fn groups<'a>(rows: &'a [AggregationRow], columns: &Columns) -> Vec<Group<'a>> {
@@ -152,9 +146,4 @@ fn compare(a: Option<&Value>, b: Option<&Value>) -> Ordering {
         _ => 0,
     };
     numeric(a).cmp(&numeric(b)).then_with(|| text(a).cmp(&text(b))).then_with(|| tid(a).cmp(&tid(b)))
-}
-
-/// The value of a key, if there is one.
-pub(super) fn value(key: Option<&KeyValue>) -> Option<&Value> {
-    key.and_then(|key| key.value.as_ref())
 }

@@ -6,11 +6,12 @@ use std::fmt::Write as _;
 use kprobed_client::api::StackKey;
 use kprobed_client::api::key_value::Value;
 
+use super::bucket::value;
 use super::columns::{Columns, CountColumn};
-use super::order::{Chosen, Group, value};
+use super::order::{Chosen, Group};
 use super::text::{key_text, share};
 use crate::output::data::one_line;
-use crate::output::style::{Style, Tone};
+use crate::output::terminal::{Style, Tone};
 
 /// Stacks below their counts, innermost function first.
 pub(super) fn blocks(chosen: &Chosen<'_>, columns: &Columns, stack: usize, style: Style) -> String {
@@ -37,17 +38,10 @@ pub(super) fn blocks(chosen: &Chosen<'_>, columns: &Columns, stack: usize, style
     text
 }
 
-/// Stacks as lines of `OUTERMOST;…;INNERMOST NUMBER`.
-#[derive(Debug, Default, PartialEq, Eq)]
-pub(super) struct Folded {
-    pub(super) text: String,
-    /// Stacks with a number below 1, which a flame graph cannot show.
-    pub(super) left_out: usize,
-}
-
-/// Ranges of a key are put together. Frames lose their offsets, and stacks that are the same then
+/// Stacks as lines of `OUTERMOST;…;INNERMOST NUMBER`, and how many have a number below 1, which a flame graph cannot
+/// show. Ranges of a key are put together. Frames lose their offsets, and stacks that are the same then
 /// are added up. The number is the first sum, or the count without one.
-pub(super) fn folded(chosen: &Chosen<'_>, columns: &Columns, stack: usize) -> Folded {
+pub(super) fn folded(chosen: &Chosen<'_>, columns: &Columns, stack: usize) -> (String, usize) {
     let mut lines = BTreeMap::<String, i128>::new();
     for group in &chosen.groups {
         let keys = others(columns, stack).map(|(index, column)| key_text(group.key(index), column));
@@ -61,15 +55,15 @@ pub(super) fn folded(chosen: &Chosen<'_>, columns: &Columns, stack: usize) -> Fo
         let line = lines.entry(names.join(";")).or_default();
         *line = line.saturating_add(weight);
     }
-    let mut folded = Folded::default();
+    let (mut text, mut left_out) = (String::new(), 0);
     for (names, weight) in lines {
         if weight > 0 {
-            writeln!(folded.text, "{names} {weight}").ok();
+            writeln!(text, "{names} {weight}").ok();
         } else {
-            folded.left_out += 1;
+            left_out += 1;
         }
     }
-    folded
+    (text, left_out)
 }
 
 /// The keys besides the stack.

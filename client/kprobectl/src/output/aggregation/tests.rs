@@ -5,9 +5,9 @@ use kprobed_client::api::key_value::Value;
 use kprobed_client::api::*;
 use proptest::prelude::*;
 
-use super::account::account;
 use super::columns::{Columns, key_notation};
 use super::order::{CountOrder, CountView, choose};
+use super::text::account;
 use super::{LatencyUnit, Style, heading, rows, snapshot_json, stack};
 
 fn any_value() -> impl Strategy<Value = Option<Value>> {
@@ -90,9 +90,9 @@ proptest! {
         let rows: usize = chosen.groups.iter().map(|group| group.rows.len()).sum();
         prop_assert_eq!(value["rows"].as_array().map(Vec::len), Some(rows));
         let shown = chosen.groups.iter().fold(0_u64, |sum, group| sum.saturating_add(group.count));
-        prop_assert_eq!(shown.saturating_add(chosen.left_out.count), chosen.total);
+        prop_assert_eq!(shown.saturating_add(chosen.hidden_count), chosen.total);
         let shown: usize = chosen.groups.iter().map(|group| group.rows.len()).sum();
-        prop_assert_eq!(shown as u64 + chosen.left_out.rows, snapshot.rows.len() as u64);
+        prop_assert_eq!(shown + chosen.hidden_rows, snapshot.rows.len());
         for key in aggregation.spec.iter().flat_map(|spec| match &spec.aggregation {
             Some(aggregation_spec::Aggregation::Histogram(spec)) => spec.keys.as_slice(),
             _ => &[],

@@ -1,18 +1,17 @@
-//! Rows of an aggregation as text: tables, and bars for a key with buckets.
+//! An aggregation as text: tables, bars for a key with buckets, and the account of events in rows and in none.
 
 use std::fmt::Write as _;
 
-use kprobed_client::api::KeyValue;
 use kprobed_client::api::key_value::Value;
+use kprobed_client::api::{AggregationSnapshot, KeyValue};
 
-use super::bucket::{Bucket, Quantity, Scale};
+use super::bucket::{Bucket, Distribution, Quantity, Scale, value};
 use super::columns::{Columns, CountColumn};
-use super::distribution::{Distribution, Line};
-use super::order::{Chosen, Group, value};
+use super::order::{Chosen, Group};
 use super::stack::frames;
-use crate::output::data::one_line;
-use crate::output::style::{Style, Tone};
+use crate::output::data::{counted, one_line};
 use crate::output::table::{Cell, Table};
+use crate::output::terminal::{Style, Tone};
 
 /// Characters of the longest bar.
 const BAR_WIDTH: usize = 52;
@@ -90,8 +89,9 @@ pub(super) fn bars(chosen: &Chosen<'_>, columns: &Columns, axis: usize, style: S
         if !title.is_empty() {
             writeln!(text, "{}", style.paint(Tone::Strong, &title)).ok();
         }
-        drawing(&mut text, group, column, axis, style);
-        summary(&mut text, group, columns, axis);
+        let distribution = Distribution::of(&group.rows, axis);
+        drawing(&mut text, &distribution, column, style);
+        summary(&mut text, group, columns, &distribution, column);
     }
     text
 }
@@ -104,15 +104,14 @@ pub(super) fn title(group: &Group<'_>, columns: &Columns) -> String {
     keys.collect::<Vec<_>>().join(" ")
 }
 
-fn drawing(text: &mut String, group: &Group<'_>, column: &CountColumn, axis: usize, style: Style) {
-    let distribution = Distribution::of(&group.rows, axis);
+fn drawing(text: &mut String, distribution: &Distribution, column: &CountColumn, style: Style) {
     let scale = column.scale.unwrap_or(Scale::Linear(1));
     let lines: Vec<_> = distribution
         .lines(scale)
         .into_iter()
         .map(|line| match line {
-            Line::Bucket(bucket, count) => (bucket.label(scale, column.quantity), Some(count)),
-            Line::Gap => ("...".to_owned(), None),
+            Some((bucket, count)) => (bucket.label(scale, column.quantity), Some(count)),
+            None => ("...".to_owned(), None),
         })
         .collect();
     let heading = match column.quantity {
@@ -145,8 +144,13 @@ fn bar_length(count: u64, highest: u64) -> usize {
 }
 
 /// Percentiles and sums of a group.
-fn summary(text: &mut String, group: &Group<'_>, columns: &Columns, axis: usize) {
-    let Some(column) = columns.keys.get(axis) else { return };
+fn summary(
+    text: &mut String,
+    group: &Group<'_>,
+    columns: &Columns,
+    distribution: &Distribution,
+    column: &CountColumn,
+) {
     write!(text, "count {}", group.count).ok();
     for (sum, value) in columns.sums.iter().zip(&group.sums) {
         let name = if columns.is_latency { "" } else { &format!(" {}", sum.label()) };
@@ -154,12 +158,88 @@ fn summary(text: &mut String, group: &Group<'_>, columns: &Columns, axis: usize)
         write!(text, ", average{name} {average}, total{name} {total}").ok();
     }
     text.push('\n');
-    let distribution = Distribution::of(&group.rows, axis);
     let scale = column.scale.unwrap_or(Scale::Linear(1));
     let range = |percent| Some(distribution.percentile(percent)?.label(scale, column.quantity));
     if let (Some(p50), Some(p90), Some(p99), Some(max)) = (range(50), range(90), range(99), range(100)) {
         writeln!(text, "p50 in {p50}, p90 in {p90}, p99 in {p99}, greatest in {max}").ok();
     }
+}
+
+/// The account of a reading, as text.
+pub(super) fn account(
+    snapshot: &AggregationSnapshot,
+    chosen: &Chosen<'_>,
+    columns: &Columns,
+    style: Style,
+) -> String {
+    let AggregationSnapshot { hits, dropped, starts, match_dropped, .. } = *snapshot;
+    let is_latency = columns.is_latency;
+    let mut text = String::new();
+    // Writing to a string cannot fail.
+    if is_latency {
+        write!(text, "{hits} measured, {starts} starts, {match_dropped} not matched").ok();
+    } else {
+        write!(text, "{hits} hits").ok();
+    }
+    write!(text, ", {dropped} dropped, {}", counted(snapshot.rows.len(), "row")).ok();
+    if snapshot.kernel_rows as usize > snapshot.rows.len() {
+        write!(text, " ({} in the kernel)", snapshot.kernel_rows).ok();
+    }
+    text.push('\n');
+    let mut remark = |tone, line: String| writeln!(text, "  {}", style.paint(tone, &line)).ok();
+    if hits > chosen.total {
+        let late = hits - chosen.total;
+        remark(
+            Tone::Plain,
+            format!("{late} of them happened while the rows were read, and are in no row yet"),
+        );
+    } else if hits < chosen.total {
+        let more = chosen.total - hits;
+        remark(
+            Tone::Plain,
+            format!("the rows have {more} more than the hits, which were read a moment earlier"),
+        );
+    }
+    if chosen.hidden_rows > 0 {
+        let (count, rows) = (chosen.hidden_count, counted(chosen.hidden_rows, "row"));
+        remark(Tone::Plain, format!("{count} of them are in {rows} that `--top` hides"));
+    }
+    if let Some(own @ 1..) = snapshot.own {
+        remark(
+            Tone::Plain,
+            format!("{own} more by kprobed's own threads are left out; `--include-self` counts them"),
+        );
+    }
+    if let Some(unread @ 1..) = snapshot.unread {
+        remark(Tone::Bad, format!("{unread} more are in no row: a value that decides could not be read"));
+    }
+    for warning in &columns.warnings {
+        remark(Tone::Doubtful, format!("warning: {}", one_line(&warning.message)));
+    }
+    if dropped > 0 {
+        let why = "the kernel's table was full; use a larger `--size` or coarser keys";
+        remark(Tone::Bad, format!("{dropped} dropped, and in no row: {why}"));
+    }
+    if match_dropped > 0 {
+        let why = "the kernel's table of starts was full; use `--start-filter` and `--end-filter`";
+        remark(Tone::Bad, format!("{match_dropped} starts or ends not matched: {why}"));
+    }
+    let nmissed = snapshot.nmissed.unwrap_or(0);
+    if nmissed > 0 {
+        let what = if is_latency { "ends" } else { "runs" };
+        let why = "if it is a return probe, define it as `rN:NAME FUNCTION`, with N for the calls at a time";
+        remark(
+            Tone::Bad,
+            format!("{nmissed} {what} were skipped by the kernel (NMISSED), and are in no row: {why}"),
+        );
+    }
+    let open = starts.saturating_sub(hits).saturating_sub(nmissed);
+    if is_latency && !snapshot.delta && open > 0 {
+        let why =
+            "still open, replaced by a second start, excluded by `--end-filter`, not matched or dropped";
+        remark(Tone::Plain, format!("{open} starts without a measured end: {why}"));
+    }
+    text
 }
 
 #[cfg(test)]

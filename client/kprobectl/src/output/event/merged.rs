@@ -75,7 +75,7 @@ impl EventPrinter<'_> {
         let text = match change.state {
             HostState::Connecting | HostState::Ended => return Ok(()),
             HostState::Live if hosts > NAMED => return Ok(()),
-            HostState::Live if self.quiet => return Ok(()),
+            HostState::Live if self.style.quiet => return Ok(()),
             HostState::Live => format!("{host}: {clock}"),
             HostState::Lost => format!("{host}: {} {}; connecting again", warning("lost:"), change.reason),
             HostState::Late => {

@@ -19,7 +19,7 @@ use serde_json::{Value, json};
 use self::summary::Summary;
 use self::text::LocalTime;
 use super::Output;
-use super::style::Tone;
+use super::terminal::Tone;
 use crate::global::Format;
 
 /// Large enough for a batch of events, so that a busy stream costs few system calls.
@@ -34,11 +34,7 @@ pub(crate) struct EventPrinter<'o> {
     buffer: Vec<u8>,
     header: bool,
     is_terminal: bool,
-    quiet: bool,
-    /// Characters of the longest name of a host. None: events of one host, which is not named.
-    host_width: Option<usize>,
-    are_calls: bool,
-    limit: Option<u64>,
+    style: EventStyle,
     pub(crate) summary: Summary,
 }
 
@@ -50,7 +46,7 @@ pub(crate) struct EventStyle {
     pub(crate) parts: TextParts,
     /// Without notes and summary.
     pub(crate) quiet: bool,
-    /// Characters of the longest name of a host, if events are of several.
+    /// Characters of the longest name of a host. None: events of one host, which is not named.
     pub(crate) host_width: Option<usize>,
     /// Calls are shown, and nothing else.
     pub(crate) are_calls: bool,
@@ -59,7 +55,7 @@ pub(crate) struct EventStyle {
 }
 
 impl<'o> EventPrinter<'o> {
-    pub(crate) fn new(output: &'o mut Output, style: &EventStyle) -> Self {
+    pub(crate) fn new(output: &'o mut Output, style: EventStyle) -> Self {
         let local_time = LocalTime::new(style.wide);
         let colours = TextColours {
             task: output.style.brackets(Tone::Task),
@@ -77,17 +73,14 @@ impl<'o> EventPrinter<'o> {
             buffer: Vec::with_capacity(PIECE_BYTES + (PIECE_BYTES >> 2)),
             header,
             is_terminal: io::stdout().is_terminal(),
-            quiet: style.quiet,
-            host_width: style.host_width,
-            are_calls: style.are_calls,
-            limit: style.limit,
+            style,
             summary: Summary::default(),
         }
     }
 
     /// Whether as many events are shown as were asked for.
     pub(crate) fn is_full(&self) -> bool {
-        self.limit.is_some_and(|limit| self.summary.shown >= limit)
+        self.style.limit.is_some_and(|limit| self.summary.shown >= limit)
     }
 
     /// Whether people watch.
@@ -98,8 +91,8 @@ impl<'o> EventPrinter<'o> {
     /// Prints the headings, once.
     pub(crate) fn start(&mut self) -> io::Result<()> {
         if self.is_for_people() && std::mem::take(&mut self.header) {
-            let header = if self.are_calls { self.text.call_header() } else { self.text.header() };
-            match self.host_width {
+            let header = if self.style.are_calls { self.text.call_header() } else { self.text.header() };
+            match self.style.host_width {
                 Some(width) => self.output.line(&format!("{:width$} {header}", "HOST"))?,
                 None => self.output.line(&header)?,
             }
@@ -110,7 +103,7 @@ impl<'o> EventPrinter<'o> {
     /// The daemons have subscribed this command: prints what is observed, on stderr. Every event that is recorded
     /// after that line is delivered or reported as lost, so that scripts wait for it instead of sleeping.
     pub(crate) fn observing(&mut self, what: &str) -> io::Result<()> {
-        if !self.quiet {
+        if !self.style.quiet {
             self.flush()?;
             self.output.message(&format!("observing {what}\n"));
         }
@@ -129,7 +122,7 @@ impl<'o> EventPrinter<'o> {
             match origin {
                 None => self.text.push(&mut self.buffer, row),
                 Some(origin) => {
-                    let width = self.host_width.unwrap_or_default();
+                    let width = self.style.host_width.unwrap_or_default();
                     self.text.push_merged(&mut self.buffer, row, origin, width);
                 }
             }
@@ -152,7 +145,7 @@ impl<'o> EventPrinter<'o> {
         self.summary.shown += 1;
         self.summary.shown_calls += 1;
         if self.is_for_people() {
-            let origin = origin.map(|origin| (origin, self.host_width.unwrap_or_default()));
+            let origin = origin.map(|origin| (origin, self.style.host_width.unwrap_or_default()));
             self.text.push_call(&mut self.buffer, function, call, origin);
             return if self.buffer.len() >= PIECE_BYTES { self.write() } else { Ok(()) };
         }
@@ -230,7 +223,7 @@ impl<'o> EventPrinter<'o> {
 
     /// Prints a note, unless notes are switched off.
     pub(crate) fn note(&mut self, message: &str) {
-        if !self.quiet {
+        if !self.style.quiet {
             self.output.note(message);
         }
     }
@@ -266,7 +259,7 @@ impl<'o> EventPrinter<'o> {
 
     /// Prints the summary of the stream on stderr.
     pub(crate) fn print_summary(&mut self) {
-        if !self.quiet {
+        if !self.style.quiet {
             let text = format!("{}\n", self.summary);
             self.output.message(&text);
         }

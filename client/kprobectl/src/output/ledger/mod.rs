@@ -1,8 +1,7 @@
 //! The ledger: the account of every event.
 //!
-//! Owns its accounts (`tables`), and the check that they close (`sums`).
+//! Owns its accounts (`tables`), and what it says of them together.
 
-mod sums;
 mod tables;
 #[cfg(test)]
 mod tests;
@@ -11,14 +10,14 @@ use std::io;
 
 use kprobed_client::api::{ExporterLedger, GetLedgerResponse, ProbeLedger, RecordingProblem};
 use kprobed_document::json::json;
+use prost::Name;
 use serde_json::Value;
 
-use self::sums::{exporter_closes, probe_closes, spool_closes, subscriber_closes};
-use self::tables::Account;
 pub(crate) use self::tables::exporter_state;
-use super::style::Tone;
-use super::time::moment;
-use super::{Column, Output, Row};
+use self::tables::{Account, account, exporter_closes, probe_closes, spool_closes, subscriber_closes};
+use super::data::moment;
+use super::terminal::Tone;
+use super::{Column, Output};
 
 /// Whether every sum that is known adds up.
 pub(crate) fn ledger_closes(ledger: &GetLedgerResponse) -> bool {
@@ -115,17 +114,17 @@ impl Output {
 fn ledger_json(ledger: &GetLedgerResponse, closes: bool) -> io::Result<Value> {
     let mut value = json(ledger)?;
     value["closes"] = closes.into();
-    value["probes"] = list(&ledger.probes)?;
-    value["subscribers"] = list(&ledger.subscribers)?;
-    value["exporters"] = list(&ledger.exporters)?;
+    value["probes"] = list(&ledger.probes, probe_closes)?;
+    value["subscribers"] = list(&ledger.subscribers, |subscriber| Some(subscriber_closes(subscriber)))?;
+    value["exporters"] = list(&ledger.exporters, exporter_closes)?;
     if let Some(spool) = &ledger.spool {
-        value["spool"] = spool.json()?;
+        value["spool"] = account(spool, Some(spool_closes(spool)))?;
     }
     Ok(value)
 }
 
-fn list<T: Row>(rows: &[T]) -> io::Result<Value> {
-    rows.iter().map(Row::json).collect()
+fn list<T: Name>(accounts: &[T], closes: impl Fn(&T) -> Option<bool>) -> io::Result<Value> {
+    accounts.iter().map(|one| account(one, closes(one))).collect()
 }
 
 /// Whether it adds up, in one line.

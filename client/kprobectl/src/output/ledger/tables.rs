@@ -1,4 +1,5 @@
-//! Accounts of the ledger: the columns of each, with a legend, and the API's JSON with `closes` beside each sum.
+//! Accounts of the ledger: the columns of each with a legend, and its sum, which is added up again here and not taken
+//! from the daemon.
 
 use std::io;
 
@@ -11,9 +12,8 @@ use kprobed_document::json::json;
 use prost::Name;
 use serde_json::Value;
 
-use super::sums::{exporter_closes, probe_closes, spool_closes, subscriber_closes};
-use crate::output::style::Tone;
 use crate::output::table::Cell;
+use crate::output::terminal::Tone;
 use crate::output::{Column, MessageRow, Row};
 
 /// An account of the ledger.
@@ -23,7 +23,7 @@ pub(super) trait Account: Row {
 }
 
 /// The message of the API, and whether it adds up if there is a sum and all of its terms are known.
-fn account(message: &impl Name, closes: Option<bool>) -> io::Result<Value> {
+pub(super) fn account(message: &impl Name, closes: Option<bool>) -> io::Result<Value> {
     let mut value = json(message)?;
     if let Some(closes) = closes {
         value["closes"] = closes.into();
@@ -47,7 +47,7 @@ impl Account for ProbeLedger {
     ];
 }
 
-impl Row for ProbeLedger {
+impl MessageRow for ProbeLedger {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("PROBE", |probe| Cell::text(&probe.probe)),
         Column::new("CLOSES", |probe| Cell::mark(probe_closes(probe))),
@@ -65,10 +65,6 @@ impl Row for ProbeLedger {
         Column::wide("FIRST READ", |probe| first(probe.read_span.as_ref())),
         Column::wide("LAST READ", |probe| last(probe.read_span.as_ref())),
     ];
-
-    fn json(&self) -> io::Result<Value> {
-        account(self, probe_closes(self))
-    }
 }
 
 impl Account for BufferLedger {
@@ -108,7 +104,7 @@ impl Account for SubscriberLedger {
     ];
 }
 
-impl Row for SubscriberLedger {
+impl MessageRow for SubscriberLedger {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("SUBSCRIBER", |subscriber| Cell::number(subscriber.subscriber_id)),
         Column::new("CLOSES", |subscriber| Cell::mark(Some(subscriber_closes(subscriber)))),
@@ -130,10 +126,6 @@ impl Row for SubscriberLedger {
         Column::wide("FIRST DROPPED", |subscriber| first(subscriber.dropped_span.as_ref())),
         Column::wide("LAST DROPPED", |subscriber| last(subscriber.dropped_span.as_ref())),
     ];
-
-    fn json(&self) -> io::Result<Value> {
-        account(self, Some(subscriber_closes(self)))
-    }
 }
 
 impl Account for SpoolLedger {
@@ -145,7 +137,7 @@ impl Account for SpoolLedger {
     ];
 }
 
-impl Row for SpoolLedger {
+impl MessageRow for SpoolLedger {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("HISTORY READ", |spool| Cell::number(spool.read)),
         Column::new("CLOSES", |spool| Cell::mark(Some(spool_closes(spool)))),
@@ -157,10 +149,6 @@ impl Row for SpoolLedger {
         Column::optional("BYTES", |spool| Cell::number(spool.bytes)),
         Column::optional("OLDEST", |spool| Cell::time(spool.oldest_time.as_ref())),
     ];
-
-    fn json(&self) -> io::Result<Value> {
-        account(self, Some(spool_closes(self)))
-    }
 }
 
 impl Account for ExporterLedger {
@@ -172,7 +160,7 @@ impl Account for ExporterLedger {
     ];
 }
 
-impl Row for ExporterLedger {
+impl MessageRow for ExporterLedger {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("EXPORTER", |exporter| Cell::text(&exporter.name)),
         Column::new("STATE", |exporter| exporter_state(exporter).into()),
@@ -191,10 +179,6 @@ impl Row for ExporterLedger {
             Cell::text(cursor.unwrap_or_default())
         }),
     ];
-
-    fn json(&self) -> io::Result<Value> {
-        account(self, exporter_closes(self))
-    }
 }
 
 /// The word for what an exporter is doing, and its colour.
@@ -230,4 +214,116 @@ fn seconds(ns: Option<u64>) -> Cell {
     let text =
         ns.filter(|ns| *ns > 0).map(|ns| format!("{}.{:06}", ns / 1_000_000_000, ns % 1_000_000_000 / 1_000));
     Cell::text(text.unwrap_or_default()).right()
+}
+
+/// Adds without wrapping: a sum that does not fit equals nothing.
+fn sum(terms: &[u64]) -> Option<u64> {
+    terms.iter().try_fold(0_u64, |sum, term| sum.checked_add(*term))
+}
+
+/// `None` for an event of the host: there is nothing to add up to.
+pub(super) fn probe_closes(probe: &ProbeLedger) -> Option<bool> {
+    let hits = probe.hits?;
+    let known = [probe.lost, Some(probe.disabled), probe.filtered, probe.own, probe.unexplained];
+    let known: Vec<_> = known.into_iter().flatten().collect();
+    let parts_close = match (probe.lost, probe.filtered) {
+        // The daemon's own hits are part of FILTERED if they are not counted apart.
+        (Some(lost), _) if probe.filtered.is_some() || probe.unexplained.is_some() => {
+            probe.paused <= lost && sum(&known) == Some(probe.not_read)
+        }
+        // What is not known is the rest. Without a filter it is known that none held anything back.
+        (_, None | Some(0)) if probe.own.is_none() => sum(&known).is_some_and(|sum| sum <= probe.not_read),
+        _ => false,
+    };
+    Some(parts_close && sum(&[probe.read, probe.undecodable, probe.not_read]) == Some(hits))
+}
+
+pub(super) fn subscriber_closes(subscriber: &SubscriberLedger) -> bool {
+    let terms = [
+        subscriber.not_selected,
+        subscriber.filtered,
+        subscriber.sampled_out,
+        subscriber.limited,
+        subscriber.dropped,
+        subscriber.queued,
+        subscriber.delivered,
+    ];
+    sum(&terms) == Some(subscriber.read)
+}
+
+pub(super) fn spool_closes(spool: &SpoolLedger) -> bool {
+    sum(&[spool.stored, spool.in_memory, spool.not_stored]) == Some(spool.read)
+}
+
+/// `None` while a term is not known.
+pub(super) fn exporter_closes(exporter: &ExporterLedger) -> Option<bool> {
+    let (read, queued) = (exporter.read?, exporter.queued?);
+    let terms = [exporter.acknowledged, queued, exporter.dropped, exporter.expired, exporter.not_selected];
+    Some(sum(&terms) == Some(read))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn sums() {
+        let closes = |probe: ProbeLedger| probe_closes(&probe);
+        let good = ProbeLedger { hits: Some(10), read: 6, undecodable: 1, not_read: 3, ..Default::default() };
+        let parts = |lost, disabled, filtered, own| {
+            closes(ProbeLedger { lost, disabled, filtered, own, ..good.clone() })
+        };
+        assert_eq!(closes(good.clone()), Some(true), "nothing is known of the parts");
+        assert_eq!(parts(Some(1), 0, Some(2), None), Some(true), "a probe with a filter");
+        assert_eq!(parts(Some(1), 0, Some(1), None), Some(false));
+        assert_eq!(parts(Some(1), 1, Some(0), Some(1)), Some(true), "a probe without a filter");
+        assert_eq!(parts(Some(1), 0, Some(0), Some(1)), Some(false));
+        assert_eq!(parts(None, 1, Some(0), None), Some(true), "losses are shared");
+        assert_eq!(parts(None, 4, Some(0), None), Some(false), "more than was not read");
+        assert_eq!(parts(None, 0, Some(1), None), Some(false), "derived from what is not known");
+        assert_eq!(parts(None, 0, Some(0), Some(1)), Some(false), "derived from what is not known");
+        assert_eq!(parts(Some(3), 0, None, None), Some(true), "somebody else switched recording off");
+        assert_eq!(parts(Some(4), 0, None, None), Some(false));
+        let changed =
+            |lost, unexplained| closes(ProbeLedger { lost, unexplained, disabled: 1, ..good.clone() });
+        assert_eq!(changed(Some(1), Some(1)), Some(true), "another program changed what is recorded");
+        assert_eq!(changed(Some(1), Some(0)), Some(false), "a rest that nothing explains is missing");
+        assert_eq!(changed(None, None), Some(true), "and losses are shared");
+        let paused = ProbeLedger { lost: Some(1), filtered: Some(2), paused: 2, ..good.clone() };
+        assert_eq!(closes(paused), Some(false), "a pause is a part of what was lost");
+        assert_eq!(closes(ProbeLedger { hits: Some(11), ..good.clone() }), Some(false));
+        assert_eq!(closes(ProbeLedger { read: u64::MAX, ..good.clone() }), Some(false), "no wrapping");
+        assert_eq!(closes(ProbeLedger { hits: None, ..good }), None, "an event of the host");
+        let subscriber = SubscriberLedger {
+            read: 28,
+            not_selected: 1,
+            filtered: 2,
+            sampled_out: 3,
+            limited: 4,
+            dropped: 5,
+            queued: 6,
+            delivered: 7,
+            replayed: 99,
+            expired: 99,
+            ..Default::default()
+        };
+        assert!(subscriber_closes(&subscriber), "what is replayed is no part of the sum");
+        assert!(!subscriber_closes(&SubscriberLedger { limited: 3, ..subscriber }));
+        let spool = SpoolLedger { read: 6, stored: 3, in_memory: 1, not_stored: 2, ..Default::default() };
+        assert!(spool_closes(&spool) && !spool_closes(&SpoolLedger { stored: 4, ..spool }));
+        let exporter = ExporterLedger {
+            read: Some(15),
+            acknowledged: 1,
+            queued: Some(2),
+            dropped: 3,
+            expired: 4,
+            not_selected: 5,
+            unknown_gaps: 99,
+            failures: 99,
+            ..Default::default()
+        };
+        assert_eq!(exporter_closes(&exporter), Some(true));
+        assert_eq!(exporter_closes(&ExporterLedger { queued: None, ..exporter.clone() }), None);
+        assert_eq!(exporter_closes(&ExporterLedger { dropped: 2, ..exporter }), Some(false));
+    }
 }

@@ -6,6 +6,7 @@ use kprobed_client::api::{
 use prost_types::Timestamp;
 
 use super::*;
+use crate::output::Row;
 
 /// A ledger in which every field has a value.
 fn full() -> GetLedgerResponse {
