@@ -12,8 +12,7 @@ use clap_complete::env::Shells;
 use crate::command::probe_selection::ProbeSelection;
 use crate::command::{
     Exit, Failure, NoArguments, add, adopt, aggregations, apply, audit, auth, check, config, debug, delete,
-    describe, doctor, functions, hist, hits, label, lines, list, observe, rollout, status, update, vars,
-    version,
+    describe, doctor, functions, hist, hits, label, lines, list, observe, rollout, status, update, version,
 };
 use crate::global::Global;
 use crate::output::Output;

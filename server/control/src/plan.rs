@@ -95,7 +95,7 @@ impl KernelPlan {
     }
 
     /// Adds that files of the instance are restored.
-    pub(super) fn restore<'a>(&mut self, altered: impl Iterator<Item = &'a Alteration>) {
+    pub(super) fn restore(&mut self, altered: impl Iterator<Item = &Alteration>) {
         for Alteration { file, wanted, .. } in altered {
             let word = match wanted.as_str() {
                 "" => String::new(),
