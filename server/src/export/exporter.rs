@@ -12,7 +12,7 @@ use futures_util::future::OptionFuture;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::account::{Account, Walk};
+use super::account::Walk;
 use super::backoff::Backoff;
 use super::pump::Pump;
 use super::status::Shared;
@@ -189,8 +189,7 @@ impl<S: Sink> Exporter<S> {
                     backoff.reset();
                     *first = None;
                 }
-                let settle = |account: &mut Account| account.settle(&chunk.walked, answer.dropped);
-                self.shared.settled(chunk.end, settle, &answer);
+                self.shared.settled(chunk.end, &chunk.walked, &answer);
                 if chunk.end != *place {
                     *place = chunk.end;
                     unsaved.place = chunk.end;
@@ -213,7 +212,7 @@ impl<S: Sink> Exporter<S> {
         }
         let start = FeedStart { place: Some(HistoryStart::Cursor(answered)), until_now: true };
         let walked = lost_answer::between(&mut self.feed(start).await?, answered, own).await?;
-        self.shared.settled(Some(own), |account| account.settle(&walked, 0), &Sent::default());
+        self.shared.settled(Some(own), &walked, &Sent::default());
         Ok(())
     }
 

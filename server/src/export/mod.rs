@@ -30,11 +30,10 @@ mod status;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use account::{Account, Terms};
 pub use checks::check;
 pub use chunk::{Chunk, ChunkItem};
 pub use exporter::{Exporter, Policy};
 pub use open::{ExportParts, OpenError, open, serve};
 pub(crate) use read::{ReadError, Reader};
 pub use sink::{Sent, Sink, SinkError};
-pub use status::{ExporterStatus, Exporters, Phase};
+pub use status::Exporters;

@@ -290,6 +290,6 @@ impl EventService for EventServer {
             None => None,
         };
         let exporters = self.exporters.statuses();
-        Ok(Response::new(ledger::response(&ledger, history.as_ref(), &exporters, sight.shows_host())))
+        Ok(Response::new(ledger::response(&ledger, history.as_ref(), exporters, sight.shows_host())))
     }
 }

@@ -4,10 +4,12 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::SystemTime;
 
+use kprobed_proto::v1::ExporterLedger;
+
 use super::process::Process;
 use crate::auth::LiveTls;
 use crate::config::export::Selection;
-use crate::export::{ExporterStatus, Exporters};
+use crate::export::Exporters;
 use crate::health::LabelsFile;
 use kprobed_control::error::Error;
 use kprobed_control::store::Store;
@@ -49,7 +51,7 @@ pub struct Metrics {
     /// The history.
     pub history: Option<HistoryCounts>,
     /// The exporters of events.
-    pub exporters: Vec<ExporterStatus>,
+    pub exporters: Vec<ExporterLedger>,
     /// Whether the last change could be stored.
     pub stores: bool,
     /// When the certificate for clients ends.
