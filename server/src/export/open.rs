@@ -1,5 +1,7 @@
 //! Starting the exporters that the configuration asks for.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -10,8 +12,8 @@ use super::jsonl::JsonLinesSink;
 use super::metrics::Sources;
 #[cfg(feature = "nats")]
 use super::nats::{self, NatsSink};
-use super::otlp::{self, Connection, ConnectionError, OtlpSink, Signals};
-use super::prometheus::{Prometheus, PrometheusError};
+use super::otlp::{self, Connection, OtlpSink, Signals};
+use super::prometheus::Prometheus;
 use super::status::Shared;
 use super::{Exporters, Sink};
 use crate::config::export::{AddressError, Export, Selection};
@@ -36,27 +38,17 @@ pub enum OpenError {
     /// Its certificates.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// Where it listens.
-    #[error(transparent)]
-    Prometheus(#[from] PrometheusError),
-    /// Its destination.
-    #[error("`{setting}`: {error}")]
-    Address {
-        /// The setting.
-        setting: &'static str,
+    /// Where Prometheus is to find it.
+    #[error("cannot listen on `{address}` (`export.prometheus.listen`): {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
         /// Why.
-        error: AddressError,
+        source: io::Error,
     },
-    /// The receiver of OTLP.
-    #[error("`export.otlp.endpoint`: {0}")]
-    Otlp(#[from] ConnectionError),
-    /// The servers of NATS.
-    #[cfg(feature = "nats")]
-    #[error("`[export.nats]`: {0}")]
-    Nats(#[from] nats::ConnectionError),
-    /// Its selection.
+    /// Settings, and what is wrong with them.
     #[error("{0}")]
-    Selection(String),
+    Settings(String),
 }
 
 /// The parts of the daemon that exporters use.
@@ -115,7 +107,7 @@ pub fn open(export: &Export, parts: &ExportParts<'_>) -> Result<Exporters, OpenE
         let target = settings
             .path
             .parse()
-            .map_err(|error| OpenError::Address { setting: "export.jsonl.path", error })?;
+            .map_err(|error: AddressError| OpenError::Settings(format!("`export.jsonl.path`: {error}")))?;
         let sink = JsonLinesSink::new(settings, target, &parts.host.hostname);
         let defaults = Policy::default();
         let save_interval = JsonLinesSink::save_interval(settings).unwrap_or(defaults.save_interval);
@@ -150,11 +142,10 @@ fn selection(
     exporter: &'static str,
     read: Result<Selection, Vec<(&'static str, String)>>,
 ) -> Result<Selection, OpenError> {
-    let list = |wrong: Vec<(&str, String)>| -> String {
+    read.map_err(|wrong| {
         let each = wrong.iter().map(|(setting, why)| format!("`export.{exporter}.{setting}`: {why}"));
-        each.collect::<Vec<_>>().join("; ")
-    };
-    read.map_err(|wrong| OpenError::Selection(list(wrong)))
+        OpenError::Settings(each.collect::<Vec<_>>().join("; "))
+    })
 }
 
 fn start<S: Sink>(

@@ -12,10 +12,9 @@ use kprobed_event::published::Subjects;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::TlsError;
 use crate::config::export::Nats;
-use crate::export::SinkError;
 use crate::export::sink::causes;
+use crate::export::{OpenError, SinkError};
 
 /// How long a server may take to answer one request.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -34,7 +33,7 @@ pub(super) struct Open {
 }
 
 /// How the servers are reached.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub struct Connection {
     settings: Nats,
     subjects: Subjects,
@@ -42,33 +41,17 @@ pub struct Connection {
     hostname: String,
 }
 
-/// Why there can be no connection. The configuration was judged: a file has changed since.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectionError {
-    /// Its certificates.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The prefix of subjects.
-    #[error("`export.nats.subject_prefix`: {0}")]
-    Prefix(#[from] kprobed_event::published::PrefixError),
-}
-
-impl std::fmt::Debug for Connection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection").field("settings", &self.settings).finish_non_exhaustive()
-    }
-}
-
 impl Connection {
     /// For settings that were judged.
     ///
     /// # Errors
-    /// See [`ConnectionError`].
-    pub fn new(settings: &Nats, hostname: &str) -> Result<Self, ConnectionError> {
+    /// See [`OpenError`].
+    pub fn new(settings: &Nats, hostname: &str) -> Result<Self, OpenError> {
         let tls = settings.tls.as_ref().map(|files| crate::config::client_config("export.nats.tls", files));
         Ok(Self {
             settings: settings.clone(),
-            subjects: Subjects::new(&settings.subject_prefix)?,
+            subjects: Subjects::new(&settings.subject_prefix)
+                .map_err(|error| OpenError::Settings(format!("`export.nats.subject_prefix`: {error}")))?,
             tls: tls.transpose()?,
             hostname: hostname.to_owned(),
         })

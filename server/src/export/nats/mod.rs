@@ -16,5 +16,5 @@ mod connection;
 mod messages;
 mod sink;
 
-pub use connection::{Connection, ConnectionError};
+pub use connection::Connection;
 pub use sink::NatsSink;

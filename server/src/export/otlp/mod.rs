@@ -23,7 +23,7 @@ mod sink;
 mod span;
 mod value;
 
-pub use connection::{Connection, ConnectionError};
+pub use connection::Connection;
 pub use metrics::report;
 pub use resource::Host;
 pub use sink::{OtlpSink, Signals};

@@ -7,4 +7,4 @@ mod serve;
 mod tests;
 mod text;
 
-pub use serve::{Prometheus, PrometheusError};
+pub use serve::Prometheus;

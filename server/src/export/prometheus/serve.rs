@@ -1,7 +1,6 @@
 //! The HTTP server of `/metrics`.
 
 use std::convert::Infallible;
-use std::io;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -14,7 +13,6 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
-use thiserror::Error;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
@@ -24,8 +22,8 @@ use tokio_rustls::rustls::ServerConfig;
 use super::super::metrics::Sources;
 use super::text;
 use crate::config::export::Selection;
+use crate::export::OpenError;
 use crate::shutdown::Tasks;
-use kprobed_control::error;
 
 /// Connections at a time. A Prometheus has one.
 const MAX_CONNECTIONS: usize = 16;
@@ -41,27 +39,6 @@ const CONNECTION: Duration = PATIENCE.saturating_add(SCRAPE).saturating_add(PATI
 
 /// Content type of the answer (OpenMetrics 1.0).
 const OPEN_METRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
-
-/// Why it cannot listen.
-#[derive(Debug, Error)]
-#[error("cannot listen on `{address}` (`export.prometheus.listen`): {source}")]
-pub struct PrometheusError {
-    /// The address.
-    pub address: SocketAddr,
-    /// Why.
-    pub source: io::Error,
-}
-
-/// Error of a scrape.
-#[derive(Debug, Error)]
-enum ScrapeError {
-    /// The ledger cannot be read.
-    #[error(transparent)]
-    Control(#[from] error::Error),
-    /// The text cannot be made.
-    #[error("cannot write the metrics: {0}")]
-    Text(#[from] std::fmt::Error),
-}
 
 /// What serves `/metrics`.
 #[derive(Debug)]
@@ -86,15 +63,15 @@ impl Prometheus {
     /// Listens.
     ///
     /// # Errors
-    /// See [`PrometheusError`].
+    /// When it cannot listen.
     pub async fn bind(
         address: SocketAddr,
         tls: Option<ServerConfig>,
         selection: Selection,
         sources: Sources,
-    ) -> Result<Self, PrometheusError> {
+    ) -> Result<Self, OpenError> {
         let listener =
-            TcpListener::bind(address).await.map_err(|source| PrometheusError { address, source })?;
+            TcpListener::bind(address).await.map_err(|source| OpenError::Listen { address, source })?;
         let scrape = Arc::new(Scrape { sources, selection, turn: Mutex::new(()) });
         Ok(Self { listener, tls: tls.map(Arc::new), scrape })
     }
@@ -198,10 +175,11 @@ impl Scrape {
         }
     }
 
-    async fn metrics(&self) -> Result<String, ScrapeError> {
+    /// The text of a scrape, or why there is none.
+    async fn metrics(&self) -> Result<String, String> {
         let _turn = self.turn.lock().await;
-        let figures = self.sources.read(&self.selection).await?;
-        Ok(text::text(figures)?)
+        let figures = self.sources.read(&self.selection).await.map_err(|error| error.to_string())?;
+        text::text(figures).map_err(|error| format!("cannot write the metrics: {error}"))
     }
 }
 
