@@ -149,10 +149,16 @@ impl Daemon {
 
     fn export(&self, text: &str) -> Exporters {
         let config: Config = toml::from_str(text).unwrap();
-        let Self { hub, log, store, tasks, host, threads, .. } = self;
-        let labels = &Arc::default();
-        let _context = threads.enter();
-        let parts = ExportParts { hub, log, store, host, labels, tasks, threads: threads.handle() };
+        let _context = self.threads.enter();
+        let parts = ExportParts {
+            hub: Arc::clone(&self.hub),
+            log: self.log.clone(),
+            store: self.store.clone(),
+            host: self.host.clone(),
+            labels: Arc::default(),
+            tasks: self.tasks.clone(),
+            threads: self.threads.handle().clone(),
+        };
         let exporters = export::open(&config.export, &parts).unwrap();
         wait_until(|| exporters.statuses()[0].cursor.is_some());
         exporters

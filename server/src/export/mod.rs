@@ -11,12 +11,9 @@
 //! ```
 
 mod account;
-mod backoff;
 mod checks;
-mod chunk;
 mod exporter;
 pub mod jsonl;
-mod lost_answer;
 pub mod metrics;
 #[cfg(feature = "nats")]
 pub mod nats;
@@ -31,9 +28,9 @@ mod status;
 pub(crate) mod tests;
 
 pub use checks::check;
-pub use chunk::{Chunk, ChunkItem};
 pub use exporter::{Exporter, Policy};
 pub use open::{ExportParts, OpenError, open, serve};
+pub use pump::Chunk;
 pub(crate) use read::{ReadError, Reader};
 pub use sink::{Sent, Sink, SinkError};
 pub use status::Exporters;

@@ -52,22 +52,22 @@ pub enum OpenError {
 }
 
 /// The parts of the daemon that exporters use.
-#[derive(Debug)]
-pub struct ExportParts<'a> {
+#[derive(Clone, Debug)]
+pub struct ExportParts {
     /// The source of events.
-    pub hub: &'a Arc<Hub>,
+    pub hub: Arc<Hub>,
     /// The history, and the state of the log.
-    pub log: &'a Log,
+    pub log: Log,
     /// The database for their cursors.
-    pub store: &'a Store,
+    pub store: Store,
     /// Which host this is.
-    pub host: &'a HostIdentity,
+    pub host: HostIdentity,
     /// The labels of the host.
-    pub labels: &'a Arc<LabelsFile>,
+    pub labels: Arc<LabelsFile>,
     /// The tasks that are awaited when the daemon stops.
-    pub tasks: &'a Tasks,
+    pub tasks: Tasks,
     /// The threads that they run on.
-    pub threads: &'a Handle,
+    pub threads: Handle,
 }
 
 /// Serves figures, if the configuration asks for it.
@@ -101,8 +101,8 @@ pub async fn serve(
 ///
 /// # Errors
 /// See [`OpenError`].
-pub fn open(export: &Export, parts: &ExportParts<'_>) -> Result<Exporters, OpenError> {
-    let exporters = Exporters::default();
+pub fn open(export: &Export, parts: &ExportParts) -> Result<Exporters, OpenError> {
+    let mut exporters = Vec::new();
     if let Some(settings) = &export.jsonl {
         let target = settings
             .path
@@ -113,10 +113,10 @@ pub fn open(export: &Export, parts: &ExportParts<'_>) -> Result<Exporters, OpenE
         let save_interval = JsonLinesSink::save_interval(settings).unwrap_or(defaults.save_interval);
         let selection = selection("jsonl", settings.selecting().read())?;
         let policy = Policy { save_interval, ..defaults };
-        start("jsonl", settings.path.clone(), (sink, selection, policy), &exporters, parts);
+        exporters.push(start("jsonl", settings.path.clone(), (sink, selection, policy), parts));
     }
     if let Some(settings) = export.otlp.as_ref().filter(|settings| settings.has_events()) {
-        let resource = otlp::Host::new(parts.host, &settings.resource, parts.labels);
+        let resource = otlp::Host::new(&parts.host, &settings.resource, &parts.labels);
         let signals = Signals { logs: settings.logs, traces: settings.traces };
         let limit = settings.max_request_bytes();
         let sink = OtlpSink::new(Connection::new(settings)?, resource, signals, limit);
@@ -124,18 +124,18 @@ pub fn open(export: &Export, parts: &ExportParts<'_>) -> Result<Exporters, OpenE
         let order = if settings.traces { Order::Time } else { Order::default() };
         let (chunk_bytes, chunk_events) = (OTLP_CHUNK_BYTES, OTLP_CHUNK_EVENTS);
         let policy = Policy { chunk_bytes, chunk_events, order, ..Policy::default() };
-        start("otlp", settings.endpoint.clone(), (sink, selection, policy), &exporters, parts);
+        exporters.push(start("otlp", settings.endpoint.clone(), (sink, selection, policy), parts));
     }
     #[cfg(feature = "nats")]
     if let Some(settings) = &export.nats {
-        let sink = NatsSink::new(nats::Connection::new(settings, &parts.host.hostname)?, parts.host);
+        let sink = NatsSink::new(nats::Connection::new(settings, &parts.host.hostname)?, &parts.host);
         let selection = selection("nats", settings.selecting().read())?;
         // With watermarks, so that readers can put the events of many hosts in order.
         let heartbeat = settings.heartbeat();
         let policy = Policy { order: Order::Time, heartbeat, ..Policy::default() };
-        start("nats", settings.url.clone(), (sink, selection, policy), &exporters, parts);
+        exporters.push(start("nats", settings.url.clone(), (sink, selection, policy), parts));
     }
-    Ok(exporters)
+    Ok(Exporters(exporters.into()))
 }
 
 fn selection(
@@ -152,20 +152,10 @@ fn start<S: Sink>(
     name: &'static str,
     destination: String,
     (sink, selection, policy): (S, Selection, Policy),
-    exporters: &Exporters,
-    parts: &ExportParts<'_>,
-) {
-    let shared = Arc::new(Shared::new(name, destination, Arc::clone(parts.hub), parts.log.now));
-    exporters.add(Arc::clone(&shared));
-    let exporter = Exporter {
-        sink,
-        selection,
-        policy,
-        hub: Arc::clone(parts.hub),
-        log: parts.log.clone(),
-        store: parts.store.clone(),
-        shared,
-        tasks: parts.tasks.clone(),
-    };
-    parts.tasks.spawn_on(parts.threads, name, exporter.run());
+    parts: &ExportParts,
+) -> Arc<Shared> {
+    let shared = Arc::new(Shared::new(name, destination, Arc::clone(&parts.hub), parts.log.now));
+    let exporter = Exporter { sink, selection, policy, shared: Arc::clone(&shared), parts: parts.clone() };
+    parts.tasks.spawn_on(&parts.threads, name, exporter.run());
+    shared
 }

@@ -6,6 +6,7 @@ use std::future::Future;
 use std::time::Duration;
 
 use super::Chunk;
+use kprobed_trace::feed::FeedError;
 use kprobed_trace::spool::Cursor;
 
 /// Why the receiver did not acknowledge something. It is tried again.
@@ -41,6 +42,12 @@ impl fmt::Display for SinkError {
 }
 
 impl Error for SinkError {}
+
+impl From<FeedError> for SinkError {
+    fn from(error: FeedError) -> Self {
+        Self::new("read the history", error)
+    }
+}
 
 /// An error and its causes, each once: libraries mostly name the cause themselves.
 pub(super) fn causes(error: &dyn Error) -> String {

@@ -82,10 +82,14 @@ impl Shared {
         }
     }
 
-    /// The receiver could not be reached, or did not acknowledge what was sent.
-    pub(super) fn failed(&self, error: &str, retry_time: SystemTime, was_sending: bool) {
+    /// The receiver did not acknowledge what was sent.
+    pub(super) fn not_taken(&self) {
+        self.inner().owes = true;
+    }
+
+    /// A round of sending has failed.
+    pub(super) fn failed(&self, error: &str, retry_time: SystemTime) {
         let mut inner = self.inner();
-        inner.owes |= was_sending;
         let ledger = &mut inner.ledger;
         ledger.failures += 1;
         ledger.failures_in_a_row += 1;
@@ -158,19 +162,12 @@ impl Shared {
 
 /// All exporters of events.
 #[derive(Clone, Debug, Default)]
-pub struct Exporters {
-    list: Arc<Mutex<Vec<Arc<Shared>>>>,
-}
+pub struct Exporters(pub(super) Arc<[Arc<Shared>]>);
 
 impl Exporters {
-    pub(super) fn add(&self, exporter: Arc<Shared>) {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner).push(exporter);
-    }
-
     /// How each of them stands, in the order of the configuration's documentation.
     pub fn statuses(&self) -> Vec<ExporterLedger> {
-        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        list.iter().map(|exporter| exporter.status()).collect()
+        self.0.iter().map(|exporter| exporter.status()).collect()
     }
 }
 
@@ -178,8 +175,7 @@ impl Exporters {
 impl Exporters {
     /// Whether every position of the log that an exporter has passed is in exactly one term of its account.
     pub(crate) fn accounts_close(&self) -> bool {
-        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        list.iter().all(|exporter| exporter.inner().account.closes())
+        self.0.iter().all(|exporter| exporter.inner().account.closes())
     }
 }
 
@@ -197,7 +193,7 @@ mod tests {
         let place = Cursor { boot_id: BootId([7; 16]), epoch: 1, sequence: 0 };
         let shared = Shared::new("otlp", "http://127.0.0.1:4317".to_owned(), hub(), place);
         let retry_time = SystemTime::UNIX_EPOCH;
-        shared.failed("no route", retry_time, false);
+        shared.failed("no route", retry_time);
         let walked = Walked { places: 10, selected: 3, not_selected: 4, expired: 3, unknown_gaps: 6 };
         shared.settled(
             Some(place),
@@ -207,8 +203,8 @@ mod tests {
         let running = shared.status();
         assert_eq!((running.state(), running.error.as_str()), (ExporterState::Running, ""));
         assert_eq!((running.failing_since, running.failures_in_a_row, running.retry_time), (None, 0, None));
-        shared.failed("connection refused", retry_time, true);
-        shared.failed("connection refused", retry_time, true);
+        shared.failed("connection refused", retry_time);
+        shared.failed("connection refused", retry_time);
         shared.saved(Some("the disk is full".to_owned()));
         let status = shared.status();
         assert!(status.failing_since.is_some() && status.acknowledged_time.is_some());

@@ -21,14 +21,14 @@ impl Encoder {
     pub(super) fn encode(&mut self, chunk: &Chunk, buffer: &mut Vec<u8>) -> Result<(), SinkError> {
         for item in &chunk.items {
             match item {
-                ChunkItem::Epoch { cursor, may_miss } => {
+                Item::Epoch { cursor, may_miss } => {
                     self.reader.begin_epoch();
                     self.lines.push_epoch(buffer, &cursor_of(cursor), *may_miss);
                 }
-                // Not asked for.
-                ChunkItem::Watermark(_) => {}
-                ChunkItem::Loss(loss) => self.lines.push_loss(buffer, &self.reader.loss(loss)),
-                ChunkItem::Events(delivery) => {
+                // Not asked for, or not in a chunk.
+                Item::Watermark(_) | Item::CaughtUp(_) | Item::Progress(_) | Item::Mark(_) => {}
+                Item::Loss(loss) => self.lines.push_loss(buffer, &self.reader.loss(loss)),
+                Item::Batch(delivery) => {
                     let batch =
                         self.reader.batch(delivery).map_err(|error| SinkError::new("read events", error))?;
                     for row in batch.rows() {

@@ -18,10 +18,10 @@ use kprobed_proto::v1::stream_events_response::Message;
 use prost::Message as _;
 
 use crate::export::read::cursor_of;
-use crate::export::{Chunk, ChunkItem, SinkError};
+use crate::export::{Chunk, SinkError};
 use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
 use kprobed_trace::decode::Columns;
-use kprobed_trace::pipeline::{Delivery, Origin, WATERMARK_SLACK};
+use kprobed_trace::pipeline::{Delivery, Item, Origin, WATERMARK_SLACK};
 use kprobed_trace::spool::Cursor;
 use kprobed_trace::wire::{
     Envelope, GroupRows, MessagePool, Projection, Symbol, Task, encode, read_batch, read_group,
@@ -108,7 +108,7 @@ impl MessageMaker {
     pub(super) fn of(&mut self, chunk: &Chunk) -> Result<Option<Messages>, SinkError> {
         let Some(end) = chunk.end else { return Ok(None) };
         let first = chunk.items.iter().find_map(|item| match item {
-            ChunkItem::Epoch { cursor, .. } => Some(*cursor),
+            Item::Epoch { cursor, .. } => Some(*cursor),
             _ => None,
         });
         let sequence = end.sequence.saturating_sub(chunk.walked.places);
@@ -116,7 +116,7 @@ impl MessageMaker {
         let (mut place, mut watermark, mut all, mut total) = (first, None, Vec::new(), self.total);
         for item in &chunk.items {
             match item {
-                ChunkItem::Epoch { cursor, may_miss } => {
+                Item::Epoch { cursor, may_miss } => {
                     self.schemas.clear();
                     self.wall_offset_ns = None;
                     (place, total) = (*cursor, 0);
@@ -124,16 +124,17 @@ impl MessageMaker {
                     let begins = frame(Message::Epoch(v1::EpochStarted { cursor, may_miss }));
                     all.push(self.message(&Topic::Epoch, (place, place), &[&begins], (0, total)));
                 }
-                ChunkItem::Loss(loss) => {
+                Item::Loss(loss) => {
                     let gap = frame(Message::Loss(loss.into()));
                     all.push(self.message(&Topic::Loss, (place, place), &[&gap], (0, total)));
                 }
-                ChunkItem::Watermark(watermark_ns) => watermark = Some(*watermark_ns),
-                ChunkItem::Events(delivery) => {
+                Item::Watermark(watermark_ns) => watermark = Some(*watermark_ns),
+                Item::Batch(delivery) => {
                     self.wall_offset_ns = Some(delivery.wall_offset_ns);
                     self.events(delivery, place, &mut total, &mut all)?;
                     place.sequence = place.sequence.max(delivery.sequence + delivery.log_events);
                 }
+                Item::CaughtUp(_) | Item::Progress(_) | Item::Mark(_) => {}
             }
         }
         let mark = |watermark_ns| Message::Watermark(v1::Watermark { watermark_ns, late_events: 0 });

@@ -15,8 +15,9 @@ use super::connection::{Connection, Open};
 use super::messages::{MessageMaker, Messages, Outgoing};
 use crate::export::read::place_of;
 use crate::export::sink::causes;
-use crate::export::{Chunk, ChunkItem, Sent, Sink, SinkError};
+use crate::export::{Chunk, Sent, Sink, SinkError};
 use kprobed_host::kernel::HostIdentity;
+use kprobed_trace::pipeline::Item;
 use kprobed_trace::spool::Cursor;
 
 /// Interval of checks that the stream still has the last chunk while no events come: a heartbeat is
@@ -83,7 +84,7 @@ impl NatsSink {
     /// it need not be stored.
     async fn is_idle(&mut self, chunk: &Chunk) -> Result<Option<End>, SinkError> {
         let Some(Ready { stream, last: Some(last), checked, .. }) = &self.stream else { return Ok(None) };
-        let only_marks = chunk.items.iter().all(|item| matches!(item, ChunkItem::Watermark(_)));
+        let only_marks = chunk.items.iter().all(|item| matches!(item, Item::Watermark(_)));
         if !only_marks || chunk.walked.places > 0 || chunk.end != Some(last.place) {
             return Ok(None);
         }

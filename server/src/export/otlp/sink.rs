@@ -19,7 +19,8 @@ use super::request::{Origin, Signal};
 use super::resource::{Host, scope};
 use super::{log_record, span};
 use crate::export::read::Reader;
-use crate::export::{Chunk, ChunkItem, Sent, Sink, SinkError};
+use crate::export::{Chunk, Sent, Sink, SinkError};
+use kprobed_trace::pipeline::Item;
 use kprobed_trace::spool::Cursor;
 
 /// What events are sent as.
@@ -89,14 +90,14 @@ impl OtlpSink {
         };
         for item in &chunk.items {
             match item {
-                ChunkItem::Epoch { cursor, may_miss } => {
+                Item::Epoch { cursor, may_miss } => {
                     reader.begin_epoch();
                     calls.begin_epoch();
                     if logs && told.is_none() {
                         records.push(false, log_record::of_epoch(cursor, *may_miss, now_ns));
                     }
                 }
-                ChunkItem::Loss(loss) => {
+                Item::Loss(loss) => {
                     let loss = reader.loss(loss);
                     if traces && is_new {
                         calls.gap(&loss);
@@ -105,7 +106,7 @@ impl OtlpSink {
                         records.push(false, log_record::of_loss(&loss, now_ns));
                     }
                 }
-                ChunkItem::Events(delivery) => {
+                Item::Batch(delivery) => {
                     let batch =
                         reader.batch(delivery).map_err(|error| SinkError::new("read events", error))?;
                     is_new = !calls.has_seen(delivery.sequence);
@@ -120,7 +121,8 @@ impl OtlpSink {
                     at = delivery.sequence + delivery.log_events;
                     calls.saw(at);
                 }
-                ChunkItem::Watermark(watermark_ns) => calls.until(*watermark_ns, &mut show),
+                Item::Watermark(watermark_ns) => calls.until(*watermark_ns, &mut show),
+                Item::CaughtUp(_) | Item::Progress(_) | Item::Mark(_) => {}
             }
         }
         // A part of the log that could not be sent whole is not counted again.

@@ -30,8 +30,8 @@ use kprobed_host::kernel::HostIdentity;
 use kprobed_lang::model::Glob;
 use kprobed_trace::feed::Log;
 use kprobed_trace::history::History;
-use kprobed_trace::pipeline::Hub;
 use kprobed_trace::pipeline::samples::{hub, publish, source};
+use kprobed_trace::pipeline::{Hub, Item};
 use kprobed_trace::spool::{BootId, Cursor, SpoolOptions};
 
 /// The events here are of 1970.
@@ -76,31 +76,28 @@ impl Run {
         }
     }
 
-    fn parts<'a>(&'a self, threads: &'a Handle) -> ExportParts<'a> {
-        let Self { hub, log, store, tasks, host, labels } = self;
-        ExportParts { hub, log, store, host, labels, tasks, threads }
-    }
-
-    pub(crate) fn export(&self, export: &Export) -> Exporters {
-        open(export, &self.parts(&Handle::current())).unwrap()
-    }
-
-    fn export_to<S: Sink>(&self, sink: S, selection: Selection) -> Exporters {
-        let exporters = Exporters::default();
-        let shared = Arc::new(Shared::new("test", "here".to_owned(), Arc::clone(&self.hub), self.log.now));
-        exporters.add(Arc::clone(&shared));
-        let policy =
-            Policy { linger: Duration::from_millis(5), timeout: Duration::from_secs(1), ..Policy::default() };
-        let exporter = Exporter {
-            sink,
-            selection,
-            policy,
+    fn parts(&self) -> ExportParts {
+        ExportParts {
             hub: Arc::clone(&self.hub),
             log: self.log.clone(),
             store: self.store.clone(),
-            shared,
+            host: self.host.clone(),
+            labels: Arc::clone(&self.labels),
             tasks: self.tasks.clone(),
-        };
+            threads: Handle::current(),
+        }
+    }
+
+    pub(crate) fn export(&self, export: &Export) -> Exporters {
+        open(export, &self.parts()).unwrap()
+    }
+
+    fn export_to<S: Sink>(&self, sink: S, selection: Selection) -> Exporters {
+        let shared = Arc::new(Shared::new("test", "here".to_owned(), Arc::clone(&self.hub), self.log.now));
+        let exporters = Exporters(Arc::new([Arc::clone(&shared)]));
+        let policy =
+            Policy { linger: Duration::from_millis(5), timeout: Duration::from_secs(1), ..Policy::default() };
+        let exporter = Exporter { sink, selection, policy, shared, parts: self.parts() };
         self.tasks.spawn("test", exporter.run());
         exporters
     }
@@ -284,7 +281,7 @@ impl Sink for Fake {
             return Err(SinkError::new("send", "it is broken"));
         }
         let events = chunk.items.iter().filter_map(|item| match item {
-            ChunkItem::Events(delivery) => Some(delivery.sequence..delivery.sequence + delivery.events),
+            Item::Batch(delivery) => Some(delivery.sequence..delivery.sequence + delivery.events),
             _ => None,
         });
         self.got.lock().unwrap().extend(events.flatten());
