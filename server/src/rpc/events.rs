@@ -17,14 +17,14 @@ use tonic::{Request, Response, Status};
 use super::access::{self, Access};
 use super::rows::BatchRows;
 use super::{ledger, messages, selected, start, view};
-use crate::export::Exporters;
+use crate::export::{Exporters, started};
 use kprobed_control::auth::{Caller, Share};
 use kprobed_control::error::Error;
 use kprobed_control::{ControlHandle, Probe, Sight};
-use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
+use kprobed_host::kernel::{ClockMapping, HostIdentity};
 use kprobed_trace::feed::{Feed, Log};
 use kprobed_trace::filter::KernelFilterFeatures;
-use kprobed_trace::pipeline::{Delivery, Hub, Item, Subscription, View, WATERMARK_SLACK};
+use kprobed_trace::pipeline::{Delivery, Hub, Item, View};
 use kprobed_trace::spool::Cursor;
 use kprobed_trace::wire::{Projection, schema_message};
 
@@ -89,18 +89,6 @@ impl EventServer {
         let what = if past { "events, from the history on" } else { "events" };
         self.access.note_read(caller, &names, what);
         Ok((view, queue))
-    }
-
-    fn started(&self, subscription: &Subscription, filters: Vec<v1::ProbeFilter>) -> v1::StreamStarted {
-        v1::StreamStarted {
-            subscriber_id: subscription.id(),
-            hostname: self.host.hostname.clone(),
-            kernel_release: self.host.kernel_release.clone(),
-            clock_name: TRACE_CLOCK.to_owned(),
-            clock: Some(messages::clock(ClockMapping::sample())),
-            watermark_slack_ns: u64::try_from(WATERMARK_SLACK.as_nanos()).unwrap_or(u64::MAX),
-            filters,
-        }
     }
 }
 
@@ -254,7 +242,9 @@ impl EventService for EventServer {
             }
         }
         let feed = Feed::open(&self.log, self.hub.subscribe(view), start).await.map_err(start::ended)?;
-        let started = self.started(feed.subscription(), filters);
+        let subscriber_id = feed.subscription().id();
+        let begun = started(&self.host, messages::clock(ClockMapping::sample()));
+        let started = v1::StreamStarted { subscriber_id, filters, ..begun };
         let mut stream = EventMessages {
             run: feed.run(),
             feed,

@@ -36,9 +36,9 @@ pub(super) struct Open {
 #[derive(Clone, Debug)]
 pub struct Connection {
     settings: Nats,
-    subjects: Subjects,
+    pub(super) subjects: Subjects,
     tls: Option<ClientConfig>,
-    hostname: String,
+    pub(super) hostname: String,
 }
 
 impl Connection {
@@ -55,10 +55,6 @@ impl Connection {
             tls: tls.transpose()?,
             hostname: hostname.to_owned(),
         })
-    }
-
-    pub(super) const fn subjects(&self) -> &Subjects {
-        &self.subjects
     }
 
     /// Connects.

@@ -17,11 +17,11 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::stream_events_response::Message;
 use prost::Message as _;
 
-use crate::export::read::cursor_of;
+use crate::export::read::{cursor_of, started};
 use crate::export::{Chunk, SinkError};
-use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
+use kprobed_host::kernel::{ClockMapping, HostIdentity};
 use kprobed_trace::decode::Columns;
-use kprobed_trace::pipeline::{Delivery, Item, Origin, WATERMARK_SLACK};
+use kprobed_trace::pipeline::{Delivery, Item, Origin};
 use kprobed_trace::spool::Cursor;
 use kprobed_trace::wire::{
     Envelope, GroupRows, MessagePool, Projection, Symbol, Task, encode, read_batch, read_group,
@@ -58,13 +58,13 @@ pub(super) struct Messages {
 pub(super) struct MessageMaker {
     host: HostIdentity,
     subjects: Subjects,
-    /// The largest payload.
-    max_bytes: usize,
+    /// The largest payload for the server, with its headers.
+    pub(super) max_payload: usize,
     /// Schemas of this run of the daemon, as they stand in messages.
     schemas: HashMap<u32, Arc<Schema>>,
     wall_offset_ns: Option<i64>,
     /// Events of this run before the next chunk.
-    total: u64,
+    pub(super) total: u64,
 }
 
 #[derive(Debug)]
@@ -87,18 +87,8 @@ fn frame(message: Message) -> Vec<u8> {
 
 impl MessageMaker {
     pub(super) fn new(host: HostIdentity, subjects: Subjects) -> Self {
-        let (max_bytes, schemas) = (usize::MAX, HashMap::new());
-        Self { host, subjects, max_bytes, schemas, wall_offset_ns: None, total: 0 }
-    }
-
-    /// Notes how large a message may be for the server.
-    pub(super) const fn set_max_payload(&mut self, bytes: usize) {
-        self.max_bytes = bytes.saturating_sub(HEADER_BYTES);
-    }
-
-    /// Notes how many events of this run are in the stream.
-    pub(super) const fn set_total(&mut self, events: u64) {
-        self.total = events;
+        let (max_payload, schemas) = (usize::MAX, HashMap::new());
+        Self { host, subjects, max_payload, schemas, wall_offset_ns: None, total: 0 }
     }
 
     /// The messages of a chunk. None if it is of no place in the log.
@@ -180,8 +170,8 @@ impl MessageMaker {
             let schema = self
                 .schema(delivery, group.schema_id)
                 .ok_or_else(|| unreadable(&"a batch of events has no schema"))?;
-            let head = self.started().len() + schema.frame.len() + 10;
-            let room = self.max_bytes.saturating_sub(head);
+            let head = HEADER_BYTES + self.started().len() + schema.frame.len() + 10;
+            let room = self.max_payload.saturating_sub(head);
             let whole = if is_alone { delivery.message.clone() } else { alone(&batch, &group) };
             let pieces = if whole.len() <= room || group.rows <= 1 {
                 vec![Piece { row: 0, events: group.rows.into(), message: whole }]
@@ -248,15 +238,7 @@ impl MessageMaker {
     fn started(&self) -> Vec<u8> {
         let wall_offset_ns = self.wall_offset_ns.unwrap_or_else(|| ClockMapping::sample().wall_offset_ns);
         let clock = v1::ClockMapping { wall_offset_ns, ..v1::ClockMapping::default() };
-        frame(Message::Started(v1::StreamStarted {
-            subscriber_id: 0,
-            hostname: self.host.hostname.clone(),
-            kernel_release: self.host.kernel_release.clone(),
-            clock_name: TRACE_CLOCK.to_owned(),
-            clock: Some(clock),
-            watermark_slack_ns: u64::try_from(WATERMARK_SLACK.as_nanos()).unwrap_or(u64::MAX),
-            filters: Vec::new(),
-        }))
+        frame(Message::Started(started(&self.host, clock)))
     }
 }
 

@@ -28,7 +28,6 @@ const CHECK_INTERVAL: Duration = Duration::from_secs(30);
 #[derive(Debug)]
 pub struct NatsSink {
     connection: Connection,
-    hostname: String,
     maker: MessageMaker,
     stream: Option<Ready>,
 }
@@ -55,13 +54,14 @@ struct End {
 impl NatsSink {
     /// Publishes the events of a host.
     pub fn new(connection: Connection, host: &HostIdentity) -> Self {
-        let maker = MessageMaker::new(host.clone(), connection.subjects().clone());
-        Self { connection, hostname: host.hostname.clone(), maker, stream: None }
+        let maker = MessageMaker::new(host.clone(), connection.subjects.clone());
+        Self { connection, maker, stream: None }
     }
 
     /// The position in the stream itself: the end of the last whole chunk.
     async fn last(&self, stream: &Stream) -> Result<Option<End>, SinkError> {
-        let subject = self.connection.subjects().of(&self.hostname, &Topic::Ledger);
+        let Connection { subjects, hostname, .. } = &self.connection;
+        let subject = subjects.of(hostname, &Topic::Ledger);
         let action = || format!("read the last message of `{subject}`");
         let message = match stream.get_last_raw_message_by_subject(&subject).await {
             Ok(message) => message,
@@ -160,10 +160,10 @@ impl Sink for NatsSink {
     async fn open(&mut self) -> Result<Option<Cursor>, SinkError> {
         self.stream = None;
         let open = self.connection.open().await?;
-        self.maker.set_max_payload(open.context.client().server_info().max_payload);
+        self.maker.max_payload = open.context.client().server_info().max_payload;
         let stream = self.connection.events(&open.context).await?;
         let last = self.last(&stream).await?;
-        self.maker.set_total(last.map_or(0, |last| last.total));
+        self.maker.total = last.map_or(0, |last| last.total);
         self.stream = Some(Ready { open, stream, last, checked: Instant::now() });
         Ok(last.map(|last| last.place))
     }
@@ -189,7 +189,7 @@ impl Sink for NatsSink {
         }
         let (sent, message) = self.publish_all(&open.context, &messages).await?;
         let total = messages.total;
-        self.maker.set_total(total);
+        self.maker.total = total;
         if let (Some(ready), Some(place)) = (&mut self.stream, chunk.end) {
             (ready.last, ready.checked) = (Some(End { place, message, total }), Instant::now());
         }
