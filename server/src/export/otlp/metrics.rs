@@ -2,7 +2,7 @@
 //!
 //! A report that fails is not repeated: the next one has the sums.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use kprobed_otlp::metrics::metric::Data;
 use kprobed_otlp::metrics::number_data_point::Value as PointValue;
@@ -16,8 +16,8 @@ use tonic::transport::Channel;
 
 use super::answer::{Partial, read};
 use super::connection::Connection;
+use super::nanoseconds;
 use super::resource::{Host, scope};
-use super::sink::now_ns;
 use super::value::{attribute, text};
 use crate::config::export::Selection;
 use crate::export::SinkError;
@@ -75,7 +75,7 @@ async fn read_request(
     start: SystemTime,
 ) -> Result<ExportMetricsServiceRequest, SinkError> {
     let figures = sources.read(selection).await.map_err(|error| SinkError::new("read the ledger", error))?;
-    Ok(request(&figures, &host.resource(), (nanoseconds(start), now_ns())))
+    Ok(request(&figures, &host.resource(), (nanoseconds(start), nanoseconds(SystemTime::now()))))
 }
 
 async fn once<F: Future<Output = Result<ExportMetricsServiceRequest, SinkError>>>(
@@ -162,11 +162,6 @@ fn data_point(point: &Point<'_>, start_ns: u64, now_ns: u64) -> NumberDataPoint 
         value: Some(value),
         ..NumberDataPoint::default()
     }
-}
-
-fn nanoseconds(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
 }
 
 #[cfg(test)]
