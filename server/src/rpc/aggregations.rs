@@ -3,7 +3,6 @@
 //! Owns the timing of a stream, and the deletion of an aggregation that is bound to one. Never
 //! counts anything.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,12 +15,11 @@ use kprobed_proto::v1::stream_aggregation_response::Message;
 use prost::Message as _;
 use tokio::runtime::Handle;
 use tokio::time::{Interval, MissedTickBehavior};
-use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::access::{self, Access};
+use super::access::{self, Access, KeptBytes};
+use super::events::Responses;
 use super::hidden;
-use super::kept::KeptBytes;
 use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
 use kprobed_control::{ControlHandle, CreateAggregation, NumberedAggregation, grown_since};
@@ -156,8 +154,7 @@ impl Snapshots {
 
 #[tonic::async_trait]
 impl AggregationService for AggregationServer {
-    type StreamAggregationStream =
-        Pin<Box<dyn Stream<Item = Result<v1::StreamAggregationResponse, Status>> + Send>>;
+    type StreamAggregationStream = Responses<v1::StreamAggregationResponse>;
 
     async fn create_aggregation(
         &self,

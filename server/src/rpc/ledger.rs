@@ -72,7 +72,7 @@ fn spool(history: &HistoryCounts, shows_host: bool) -> v1::SpoolLedger {
         available: stats.events,
         expired: history.expired,
         bytes: stats.bytes,
-        oldest_time: oldest_ns.map(|ns| messages::timestamp(UNIX_EPOCH + Duration::from_nanos(ns))),
+        oldest_time: oldest_ns.map(|ns| (UNIX_EPOCH + Duration::from_nanos(ns)).into()),
         last_error: stats.last_error.as_ref().map(|text| of_host(text, HIDDEN_ERROR)).unwrap_or_default(),
         damaged: stats.damaged.iter().map(|text| of_host(text, HIDDEN_FILE)).collect(),
     }
@@ -104,7 +104,7 @@ fn subscriber(subscriber: &SubscriberCounts) -> v1::SubscriberLedger {
     };
     v1::SubscriberLedger {
         subscriber_id: subscriber.id,
-        start_time: Some(messages::timestamp(subscriber.start)),
+        start_time: Some(subscriber.start.into()),
         read: counts.read,
         not_selected: counts.not_selected,
         filtered: counts.filtered,
@@ -276,7 +276,7 @@ mod tests {
         assert_eq!(response.buffers.pop(), Some(buffer));
         let subscriber = v1::SubscriberLedger {
             subscriber_id: 3,
-            start_time: Some(messages::timestamp(UNIX_EPOCH + Duration::from_secs(1))),
+            start_time: Some((UNIX_EPOCH + Duration::from_secs(1)).into()),
             read: 1,
             not_selected: 2,
             filtered: 3,
@@ -301,7 +301,7 @@ mod tests {
             available: 3,
             expired: 24,
             bytes: 1,
-            oldest_time: Some(messages::timestamp(UNIX_EPOCH + Duration::from_nanos(4))),
+            oldest_time: Some((UNIX_EPOCH + Duration::from_nanos(4)).into()),
             last_error: "no space".to_owned(),
             damaged: vec!["a file".to_owned()],
         };
