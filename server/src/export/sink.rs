@@ -10,7 +10,8 @@ use kprobed_trace::feed::FeedError;
 use kprobed_trace::spool::Cursor;
 
 /// Why the receiver did not acknowledge something. It is tried again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct SinkError {
     message: String,
     /// Shortest wait before the next attempt, as the receiver asked.
@@ -34,14 +35,6 @@ impl SinkError {
         self.wait
     }
 }
-
-impl fmt::Display for SinkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
-    }
-}
-
-impl Error for SinkError {}
 
 impl From<FeedError> for SinkError {
     fn from(error: FeedError) -> Self {

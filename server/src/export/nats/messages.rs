@@ -9,6 +9,7 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
+use async_nats::HeaderMap;
 use bytes::Bytes;
 use kprobed_event::published::{
     AFTER, BEFORE, DROPPED, END, EVENTS, EXPIRED, FIRST, MESSAGE_ID, NOT_SELECTED, READ, ROW, Subjects, Topic,
@@ -35,7 +36,7 @@ const HEADER_BYTES: usize = 2 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outgoing {
     pub(super) subject: String,
-    pub(super) headers: Vec<(&'static str, String)>,
+    pub(super) headers: HeaderMap,
     pub(super) payload: Bytes,
     pub(super) events: u64,
 }
@@ -139,8 +140,10 @@ impl MessageMaker {
     pub(super) fn end(&self, messages: &Messages, events: u64, dropped: u64) -> Outgoing {
         let Messages { first, end, total, terms, ending, .. } = messages;
         let mut message = self.message(&Topic::Ledger, (*first, *end), &[ending], (events, *total));
-        message.headers.extend(terms.iter().map(|(name, value)| (*name, value.to_string())));
-        message.headers.push((DROPPED, dropped.to_string()));
+        for (name, value) in terms {
+            message.headers.insert(*name, value.to_string());
+        }
+        message.headers.insert(DROPPED, dropped.to_string());
         message
     }
 
@@ -148,7 +151,7 @@ impl MessageMaker {
     pub(super) fn alive(&self, messages: &Messages, after: u64) -> Outgoing {
         let Messages { first, end, total, ending, .. } = messages;
         let mut message = self.message(&Topic::Alive, (*first, *end), &[ending], (0, *total));
-        message.headers.push((AFTER, after.to_string()));
+        message.headers.insert(AFTER, after.to_string());
         message
     }
 
@@ -185,7 +188,7 @@ impl MessageMaker {
                 prost::encoding::encode_varint(message.len() as u64, &mut delimiter);
                 let contents = [&schema.frame[..], &delimiter, &message];
                 let mut message = self.message(&schema.topic, (first, end), &contents, (events, *total));
-                message.headers.push((ROW, row.to_string()));
+                message.headers.insert(ROW, row.to_string());
                 all.push(message);
                 *total += events;
             }
@@ -224,13 +227,12 @@ impl MessageMaker {
         // elsewhere.
         let checksum = checksum.finalize();
         let first = cursor_of(&first).to_string();
-        let headers = vec![
-            (MESSAGE_ID, format!("{first}-{}:{subject}:{checksum:08x}", end.sequence)),
-            (FIRST, first),
-            (END, cursor_of(&end).to_string()),
-            (EVENTS, events.to_string()),
-            (BEFORE, before.to_string()),
-        ];
+        let mut headers = HeaderMap::new();
+        headers.insert(MESSAGE_ID, format!("{first}-{}:{subject}:{checksum:08x}", end.sequence));
+        headers.insert(FIRST, first);
+        headers.insert(END, cursor_of(&end).to_string());
+        headers.insert(EVENTS, events.to_string());
+        headers.insert(BEFORE, before.to_string());
         Outgoing { subject, headers, payload: payload.into(), events }
     }
 

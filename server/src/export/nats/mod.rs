@@ -19,7 +19,6 @@ pub use connection::Connection;
 
 use std::time::Duration;
 
-use async_nats::HeaderMap;
 use async_nats::jetstream::Context;
 use async_nats::jetstream::context::{PublishError, PublishErrorKind};
 use async_nats::jetstream::message::PublishMessage;
@@ -155,20 +154,12 @@ impl NatsSink {
     }
 }
 
-fn headers(message: &Outgoing) -> HeaderMap {
-    let mut headers = HeaderMap::new();
-    for (name, value) in &message.headers {
-        headers.insert(*name, value.as_str());
-    }
-    headers
-}
-
 /// A message on its way: what waits for its acknowledgement.
 async fn publish(
     context: &Context,
     message: &Outgoing,
 ) -> Result<impl Future<Output = Result<PublishAck, PublishError>> + Send + use<>, PublishError> {
-    let publish = PublishMessage::build().payload(message.payload.clone()).headers(headers(message));
+    let publish = PublishMessage::build().payload(message.payload.clone()).headers(message.headers.clone());
     let acknowledged = context.send_publish(message.subject.clone(), publish).await?;
     Ok(acknowledged.into_future())
 }
@@ -197,12 +188,11 @@ impl Sink for NatsSink {
         let Some(messages) = self.maker.of(chunk)? else { return Ok(Sent::default()) };
         if let Some(last) = idle {
             let alive = self.maker.alive(&messages, last.message);
-            let (client, headers) = (open.context.client(), headers(&alive));
-            let published =
-                client.publish_with_headers(alive.subject.clone(), headers, alive.payload.clone()).await;
-            let failed =
-                |error| SinkError::new(format_args!("publish to `{}`", alive.subject), causes(&error));
-            return published.map(|()| Sent::default()).map_err(failed);
+            let Outgoing { subject, headers, payload, .. } = alive;
+            let failed = format!("publish to `{subject}`");
+            let published = open.context.client().publish_with_headers(subject, headers, payload).await;
+            published.map_err(|error| SinkError::new(failed, causes(&error)))?;
+            return Ok(Sent::default());
         }
         let (sent, message) = self.publish_all(&open.context, &messages).await?;
         let total = messages.total;
