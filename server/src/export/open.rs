@@ -11,8 +11,8 @@ use super::exporter::{Exporter, Policy};
 use super::jsonl::JsonLinesSink;
 use super::metrics::Sources;
 #[cfg(feature = "nats")]
-use super::nats::{self, NatsSink};
-use super::otlp::{self, Connection, OtlpSink, Signals};
+use super::nats::NatsSink;
+use super::otlp::{self, Connection, OtlpSink};
 use super::prometheus::Prometheus;
 use super::status::Shared;
 use super::{Exporters, Sink};
@@ -117,9 +117,7 @@ pub fn open(export: &Export, parts: &ExportParts) -> Result<Exporters, OpenError
     }
     if let Some(settings) = export.otlp.as_ref().filter(|settings| settings.has_events()) {
         let resource = otlp::Host::new(&parts.host, &settings.resource, &parts.labels);
-        let signals = Signals { logs: settings.logs, traces: settings.traces };
-        let limit = settings.max_request_bytes();
-        let sink = OtlpSink::new(Connection::new(settings)?, resource, signals, limit);
+        let sink = OtlpSink::new(settings, resource)?;
         let selection = selection("otlp", settings.selecting().read())?;
         let order = if settings.traces { Order::Time } else { Order::default() };
         let (chunk_bytes, chunk_events) = (OTLP_CHUNK_BYTES, OTLP_CHUNK_EVENTS);
@@ -128,7 +126,7 @@ pub fn open(export: &Export, parts: &ExportParts) -> Result<Exporters, OpenError
     }
     #[cfg(feature = "nats")]
     if let Some(settings) = &export.nats {
-        let sink = NatsSink::new(nats::Connection::new(settings, &parts.host.hostname)?, &parts.host);
+        let sink = NatsSink::new(settings, &parts.host)?;
         let selection = selection("nats", settings.selecting().read())?;
         // With watermarks, so that readers can put the events of many hosts in order.
         let heartbeat = settings.heartbeat();

@@ -5,19 +5,18 @@
 //! with no other field of its events, and ends with the probe.
 
 mod families;
-mod process;
 #[cfg(test)]
 pub(super) mod samples;
 
 pub use families::{Family, Kind, Point, SERIES_OF_A_PROBE, Value};
 
-use std::path::PathBuf;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::SystemTime;
+use std::time::{Duration, SystemTime};
 
 use kprobed_proto::v1::ExporterLedger;
 
-use self::process::Process;
 use crate::auth::LiveTls;
 use crate::config::export::Selection;
 use crate::export::Exporters;
@@ -25,6 +24,7 @@ use crate::health::LabelsFile;
 use kprobed_control::error::Error;
 use kprobed_control::store::Store;
 use kprobed_control::{ControlHandle, Ledger, Registry};
+use kprobed_host::kernel::processor_time;
 use kprobed_lang::model::Labels;
 use kprobed_trace::history::{History, HistoryCounts};
 use kprobed_trace::pipeline::View;
@@ -73,6 +73,19 @@ pub struct Metrics {
     pub process: Process,
 }
 
+/// The daemon as a process. What cannot be read is absent.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Process {
+    /// Processor time, user and system.
+    pub cpu: Option<Duration>,
+    /// Memory that is its own now, in bytes (`VmRSS`).
+    pub resident_bytes: Option<u64>,
+    /// Open file descriptors.
+    pub open_files: Option<u64>,
+    /// When it was started.
+    pub start: Option<SystemTime>,
+}
+
 impl Sources {
     /// Reads the values.
     ///
@@ -100,5 +113,41 @@ impl Sources {
             kernel_release: self.kernel_release.clone(),
             process: Process::read(&self.procfs),
         })
+    }
+}
+
+impl Process {
+    /// Reads it.
+    fn read(procfs: &Path) -> Self {
+        let own = procfs.join("self");
+        let status = fs::read_to_string(own.join("status")).unwrap_or_default();
+        Self {
+            cpu: processor_time(),
+            resident_bytes: resident_bytes(&status),
+            open_files: fs::read_dir(own.join("fd")).ok().map(|files| files.count() as u64),
+            start: fs::metadata(&own).and_then(|found| found.modified()).ok(),
+        }
+    }
+}
+
+/// `VmRSS` of a status file (fs/proc/task_mmu.c:task_mem).
+fn resident_bytes(status: &str) -> Option<u64> {
+    let line = status.lines().find_map(|line| line.strip_prefix("VmRSS:"))?;
+    let kib: u64 = line.trim().strip_suffix("kB")?.trim().parse().ok()?;
+    kib.checked_mul(1024)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_process_knows_itself() {
+        let process = Process::read(Path::new("/proc"));
+        assert!(process.resident_bytes.unwrap() > 1 << 20, "{process:?}");
+        assert!(process.open_files.unwrap() > 2, "{process:?}");
+        assert!(process.cpu.is_some() && process.start.unwrap() < SystemTime::now(), "{process:?}");
+        assert_eq!(resident_bytes("VmRSS:\t  12 kB\n"), Some(12 << 10));
+        assert_eq!(resident_bytes("VmRSS: many kB\n"), None);
     }
 }

@@ -4,8 +4,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use kprobed_proto::v1::{ExporterLedger, ExporterState};
 
-use super::Metrics;
-use super::process::Process;
+use super::{Metrics, Process};
 use kprobed_control::{Ledger, ProbeLedger, Terms};
 use kprobed_lang::model::{Hits, ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{BufferCounts, ProbeCounts};

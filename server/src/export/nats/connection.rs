@@ -34,7 +34,7 @@ pub(super) struct Open {
 
 /// How the servers are reached.
 #[derive(Clone, Debug)]
-pub struct Connection {
+pub(super) struct Connection {
     settings: Nats,
     pub(super) subjects: Subjects,
     tls: Option<ClientConfig>,
@@ -46,7 +46,7 @@ impl Connection {
     ///
     /// # Errors
     /// See [`OpenError`].
-    pub fn new(settings: &Nats, hostname: &str) -> Result<Self, OpenError> {
+    pub(super) fn new(settings: &Nats, hostname: &str) -> Result<Self, OpenError> {
         let tls = settings.tls.as_ref().map(|files| crate::config::client_config("export.nats.tls", files));
         Ok(Self {
             settings: settings.clone(),

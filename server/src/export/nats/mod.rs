@@ -15,8 +15,6 @@
 mod connection;
 mod messages;
 
-pub use connection::Connection;
-
 use std::time::Duration;
 
 use async_nats::jetstream::Context;
@@ -27,11 +25,12 @@ use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use kprobed_event::published::{BEFORE, END, Topic};
 use tokio::time::Instant;
 
-use self::connection::Open;
+use self::connection::{Connection, Open};
 use self::messages::{MessageMaker, Messages, Outgoing};
+use crate::config::export::Nats;
 use crate::export::read::place_of;
 use crate::export::sink::causes;
-use crate::export::{Chunk, Sent, Sink, SinkError};
+use crate::export::{Chunk, OpenError, Sent, Sink, SinkError};
 use kprobed_host::kernel::HostIdentity;
 use kprobed_trace::pipeline::Item;
 use kprobed_trace::spool::Cursor;
@@ -68,10 +67,14 @@ struct End {
 }
 
 impl NatsSink {
-    /// Publishes the events of a host.
-    pub fn new(connection: Connection, host: &HostIdentity) -> Self {
+    /// Publishes the events of a host. The settings were judged.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn new(settings: &Nats, host: &HostIdentity) -> Result<Self, OpenError> {
+        let connection = Connection::new(settings, &host.hostname)?;
         let maker = MessageMaker::new(host.clone(), connection.subjects.clone());
-        Self { connection, maker, stream: None }
+        Ok(Self { connection, maker, stream: None })
     }
 
     /// The position in the stream itself: the end of the last whole chunk.

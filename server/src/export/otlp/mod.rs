@@ -42,25 +42,20 @@ use self::records::{Part, Records};
 use self::request::{Origin, Signal};
 use self::resource::scope;
 use super::read::Reader;
-use super::{Chunk, Sent, Sink, SinkError};
+use super::{Chunk, OpenError, Sent, Sink, SinkError};
+use crate::config::export::Otlp;
 use kprobed_trace::pipeline::Item;
 use kprobed_trace::spool::Cursor;
-
-/// What events are sent as.
-#[derive(Clone, Copy, Debug)]
-pub struct Signals {
-    /// As log records.
-    pub logs: bool,
-    /// Calls, which are an entry and its return, as spans.
-    pub traces: bool,
-}
 
 /// The sink.
 #[derive(Debug)]
 pub struct OtlpSink {
     connection: Connection,
     host: Host,
-    signals: Signals,
+    /// Whether events are sent as log records.
+    logs: bool,
+    /// Whether calls, which are an entry and its return, are sent as spans.
+    traces: bool,
     max_request_bytes: usize,
     reader: Reader,
     open: Option<Channel>,
@@ -76,13 +71,17 @@ pub struct OtlpSink {
 }
 
 impl OtlpSink {
-    /// Sends to a receiver, in requests of a limited size.
-    pub fn new(connection: Connection, host: Host, signals: Signals, max_request_bytes: usize) -> Self {
-        Self {
-            connection,
+    /// For settings that were judged.
+    ///
+    /// # Errors
+    /// See [`OpenError`].
+    pub fn new(settings: &Otlp, host: Host) -> Result<Self, OpenError> {
+        Ok(Self {
+            connection: Connection::new(settings)?,
             host,
-            signals,
-            max_request_bytes,
+            logs: settings.logs,
+            traces: settings.traces,
+            max_request_bytes: settings.max_request_bytes(),
             reader: Reader::default(),
             open: None,
             calls: SpanCalls::default(),
@@ -90,13 +89,13 @@ impl OtlpSink {
             spans: Records::default(),
             refused: Sent::default(),
             told: None,
-        }
+        })
     }
 
     /// Makes the records of a chunk which the receiver does not have yet. Spans that are whole are put to those that
     /// wait.
     fn take(&mut self, chunk: &Chunk) -> Result<(), SinkError> {
-        let Self { signals: Signals { logs, traces }, reader, calls, records, spans, .. } = self;
+        let Self { logs, traces, reader, calls, records, spans, .. } = self;
         let (logs, traces) = (*logs, *traces);
         let now_ns = nanoseconds(SystemTime::now());
         records.clear();
@@ -203,7 +202,7 @@ impl OtlpSink {
 
     /// Sends the spans that wait.
     async fn export_spans(&mut self, channel: &Channel, origin: &Origin) -> Result<(), SinkError> {
-        let may_be_absent = self.signals.logs;
+        let may_be_absent = self.logs;
         let Self { connection, max_request_bytes: limit, spans, refused, .. } = self;
         // They are not events: the sum of the account does not have them.
         Self::export((connection, channel), origin, spans, *limit, may_be_absent, |_, sent| {
@@ -249,7 +248,7 @@ impl OtlpSink {
     /// A record of how far those of a chunk go, if it has any or has passed something.
     fn push_progress(&mut self, chunk: &Chunk, has_records: bool) {
         let has_moved = has_records || chunk.walked.places > 0;
-        if let Some(end) = chunk.end.as_ref().filter(|_| self.signals.logs && has_moved) {
+        if let Some(end) = chunk.end.as_ref().filter(|_| self.logs && has_moved) {
             self.records
                 .push(false, log_record::of_progress(end, &chunk.walked, nanoseconds(SystemTime::now())));
         }
