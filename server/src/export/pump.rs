@@ -42,7 +42,7 @@ impl Chunk {
 pub(super) struct Pump {
     items: mpsc::Receiver<Result<Item, FeedError>>,
     /// What ended the chunk before, and belongs to the next one.
-    left: Option<Item>,
+    left: Option<Result<Item, FeedError>>,
 }
 
 impl Pump {
@@ -64,19 +64,15 @@ impl Pump {
         Self { items, left: None }
     }
 
-    async fn next(&mut self) -> Result<Item, FeedError> {
-        match self.left.take() {
-            Some(item) => Ok(item),
-            None => self.items.recv().await.unwrap_or(Err(FeedError::Stopping)),
-        }
-    }
-
     /// The first item of the next chunk, to be given to [`Pump::gather`].
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub(super) async fn first(&mut self) -> Result<Item, FeedError> {
-        self.next().await
+        match self.left.take() {
+            Some(item) => item,
+            None => self.items.recv().await.unwrap_or(Err(FeedError::Stopping)),
+        }
     }
 
     /// The chunk that begins with an item. An error that ends the feed is returned with the next
@@ -96,28 +92,17 @@ impl Pump {
             }
             match tokio::time::timeout_at(deadline, self.items.recv()).await {
                 // A chunk is of one run of the daemon.
-                Ok(Some(Ok(epoch @ Item::Epoch { .. }))) if !chunk.is_empty() => {
-                    self.left = Some(epoch);
+                Ok(Some(Ok(next))) if !matches!(next, Item::Epoch { .. }) || chunk.is_empty() => item = next,
+                Ok(next) => {
+                    self.left = next;
                     break;
                 }
-                Ok(Some(Ok(next))) => item = next,
-                Ok(Some(Err(error))) => {
-                    self.end(error);
-                    break;
-                }
-                Ok(None) | Err(_) => break,
+                Err(_elapsed) => break,
             }
         }
         chunk.walked = walk.take();
         chunk.end = walk.place();
         chunk
-    }
-
-    /// The feed has ended: says so once more.
-    fn end(&mut self, error: FeedError) {
-        let (sender, items) = mpsc::channel(1);
-        drop(sender.try_send(Err(error)));
-        self.items = items;
     }
 }
 

@@ -77,15 +77,9 @@ impl From<SystemTime> for Value {
     }
 }
 
-/// Terms of a probe: those that are not known have no series.
-const TERMS: usize = 8;
-
-/// Series of one probe, at most: hits, missed, up, and its terms.
-pub const SERIES_OF_A_PROBE: usize = 3 + TERMS;
-
 /// The terms of a probe's hits. Read, undecodable, lost, disabled, filtered, own and unexplained add up
-/// to the hits; paused is a part of lost.
-fn terms(probe: &ProbeLedger) -> [(&'static str, Option<u64>); TERMS] {
+/// to the hits; paused is a part of lost. Those that are not known have no series.
+fn terms(probe: &ProbeLedger) -> [(&'static str, Option<u64>); 8] {
     let terms = &probe.terms;
     let of_hits = |term: Option<u64>| term.filter(|_| probe.has_hits);
     [

@@ -8,7 +8,7 @@ mod families;
 #[cfg(test)]
 pub(super) mod samples;
 
-pub use families::{Family, Kind, Point, SERIES_OF_A_PROBE, Value};
+pub use families::{Family, Kind, Point, Value};
 
 use std::fs;
 use std::path::{Path, PathBuf};

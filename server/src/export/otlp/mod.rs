@@ -131,7 +131,7 @@ impl OtlpSink {
                 Item::Batch(delivery) => {
                     let batch =
                         reader.batch(delivery).map_err(|error| SinkError::new("read events", error))?;
-                    is_new = !calls.has_seen(delivery.sequence);
+                    is_new = delivery.sequence >= calls.seen;
                     for (row, sequence) in batch.rows().zip(delivery.sequence..) {
                         if logs && told.is_none_or(|told| told <= sequence) {
                             records.push_event(sequence, log_record::of_event(&row, sequence, now_ns));
@@ -141,7 +141,7 @@ impl OtlpSink {
                         calls.push(batch, &mut show);
                     }
                     at = delivery.sequence + delivery.log_events;
-                    calls.saw(at);
+                    calls.seen = calls.seen.max(at);
                 }
                 Item::Watermark(watermark_ns) => calls.until(*watermark_ns, &mut show),
                 Item::CaughtUp(_) | Item::Progress(_) | Item::Mark(_) => {}
