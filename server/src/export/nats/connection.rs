@@ -22,16 +22,6 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// How long a stream that is made here knows the ids of messages.
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 
-/// A connection.
-#[derive(Clone, Debug)]
-pub(super) struct Open {
-    /// For messages.
-    pub(super) context: Context,
-    /// Is cancelled when the connection is lost, also if it is made again: the server may know less
-    /// than before.
-    pub(super) lost: CancellationToken,
-}
-
 /// How the servers are reached.
 #[derive(Clone, Debug)]
 pub(super) struct Connection {
@@ -57,8 +47,9 @@ impl Connection {
         })
     }
 
-    /// Connects.
-    pub(super) async fn open(&self) -> Result<Open, SinkError> {
+    /// Connects. The token is cancelled when the connection is lost, also if it is made again: the server may know less
+    /// than before.
+    pub(super) async fn open(&self) -> Result<(Context, CancellationToken), SinkError> {
         let url = &self.settings.url;
         let action = || format!("connect to `{url}`");
         let servers: Vec<ServerAddr> = url
@@ -91,7 +82,7 @@ impl Connection {
             options.connect(servers).await.map_err(|error| SinkError::new(action(), causes(&error)))?;
         let mut context = jetstream::new(client);
         context.set_timeout(ANSWER);
-        Ok(Open { context, lost })
+        Ok((context, lost))
     }
 
     /// Finds the stream of events, or makes it.

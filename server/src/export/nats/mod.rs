@@ -24,8 +24,9 @@ use async_nats::jetstream::publish::PublishAck;
 use async_nats::jetstream::stream::{LastRawMessageErrorKind, Stream};
 use kprobed_event::published::{BEFORE, END, Topic};
 use tokio::time::Instant;
+use tokio_util::sync::CancellationToken;
 
-use self::connection::{Connection, Open};
+use self::connection::Connection;
 use self::messages::{MessageMaker, Messages, Outgoing};
 use crate::config::export::Nats;
 use crate::export::read::place_of;
@@ -50,7 +51,9 @@ pub struct NatsSink {
 /// The stream, and the end of the last chunk of this host in it.
 #[derive(Debug)]
 struct Ready {
-    open: Open,
+    context: Context,
+    /// Is cancelled when the connection is lost.
+    lost: CancellationToken,
     stream: Stream,
     /// The end of the last chunk. Absent: there is none.
     last: Option<End>,
@@ -170,34 +173,34 @@ async fn publish(
 impl Sink for NatsSink {
     async fn open(&mut self) -> Result<Option<Cursor>, SinkError> {
         self.stream = None;
-        let open = self.connection.open().await?;
-        self.maker.max_payload = open.context.client().server_info().max_payload;
-        let stream = self.connection.events(&open.context).await?;
+        let (context, lost) = self.connection.open().await?;
+        self.maker.max_payload = context.client().server_info().max_payload;
+        let stream = self.connection.events(&context).await?;
         let last = self.last(&stream).await?;
         self.maker.total = last.map_or(0, |last| last.total);
-        self.stream = Some(Ready { open, stream, last, checked: Instant::now() });
+        self.stream = Some(Ready { context, lost, stream, last, checked: Instant::now() });
         Ok(last.map(|last| last.place))
     }
 
     async fn send(&mut self, chunk: &Chunk) -> Result<Sent, SinkError> {
-        let Some(Ready { open, .. }) = &self.stream else {
+        let Some(Ready { context, lost, .. }) = &self.stream else {
             return Err(SinkError::new("publish", "not connected"));
         };
-        let open = open.clone();
-        if open.lost.is_cancelled() {
+        if lost.is_cancelled() {
             return Err(SinkError::new("publish to the stream", "the connection was lost"));
         }
+        let context = context.clone();
         let idle = self.is_idle(chunk).await?;
         let Some(messages) = self.maker.of(chunk)? else { return Ok(Sent::default()) };
         if let Some(last) = idle {
             let alive = self.maker.alive(&messages, last.message);
             let Outgoing { subject, headers, payload, .. } = alive;
             let failed = format!("publish to `{subject}`");
-            let published = open.context.client().publish_with_headers(subject, headers, payload).await;
+            let published = context.client().publish_with_headers(subject, headers, payload).await;
             published.map_err(|error| SinkError::new(failed, causes(&error)))?;
             return Ok(Sent::default());
         }
-        let (sent, message) = self.publish_all(&open.context, &messages).await?;
+        let (sent, message) = self.publish_all(&context, &messages).await?;
         let total = messages.total;
         self.maker.total = total;
         if let (Some(ready), Some(place)) = (&mut self.stream, chunk.end) {
