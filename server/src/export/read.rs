@@ -76,7 +76,7 @@ pub(crate) fn started(host: &HostIdentity, clock: v1::ClockMapping) -> v1::Strea
 }
 
 /// A place of the log as clients write it.
-pub(super) fn cursor_of(cursor: &Cursor) -> kprobed_event::Cursor {
+pub(crate) fn cursor_of(cursor: &Cursor) -> kprobed_event::Cursor {
     kprobed_event::Cursor {
         boot_id: cursor.boot_id.to_string(),
         epoch: cursor.epoch,

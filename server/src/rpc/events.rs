@@ -17,7 +17,7 @@ use tonic::{Request, Response, Status};
 use super::access::{self, Access};
 use super::rows::BatchRows;
 use super::{ledger, messages, selected, start, view};
-use crate::export::{Exporters, started};
+use crate::export::{Exporters, cursor_of, started};
 use kprobed_control::auth::{Caller, Share};
 use kprobed_control::error::Error;
 use kprobed_control::{ControlHandle, Probe, Sight};
@@ -89,7 +89,7 @@ impl EventServer {
 
 /// A position in the log of this run.
 fn place(feed: &Feed, sequence: u64) -> v1::Cursor {
-    start::message(&Cursor { sequence, ..feed.run() })
+    cursor_of(&Cursor { sequence, ..feed.run() }).into()
 }
 
 /// A stream under way.
@@ -124,7 +124,7 @@ impl EventMessages {
         }
         if let Some(rows) = &mut self.rows {
             let sequence = delivery.sequence + delivery.log_events;
-            let end = start::message(&Cursor { sequence, ..self.run });
+            let end = cursor_of(&Cursor { sequence, ..self.run }).into();
             return rows.take(delivery, &self.projection, end).map_err(Error::internal);
         }
         for origin in delivery.origins.iter() {
@@ -162,7 +162,7 @@ impl EventMessages {
                     }
                     // The clock was restarted.
                     self.watermark_ns = 0;
-                    let cursor = Some(start::message(&cursor));
+                    let cursor = Some(cursor_of(&cursor).into());
                     self.push(Message::Epoch(v1::EpochStarted { cursor, may_miss }));
                 }
                 Some(Item::CaughtUp(sequence)) => {
