@@ -10,6 +10,6 @@ const FILES: [&str; 3] = [
 
 fn main() -> Result<(), Box<dyn Error>> {
     println!("cargo::rerun-if-changed=opentelemetry");
-    tonic_prost_build::configure().compile_fds(protox::compile(FILES, ["."])?)?;
+    tonic_prost_build::configure().include_file("packages.rs").compile_fds(protox::compile(FILES, ["."])?)?;
     Ok(())
 }

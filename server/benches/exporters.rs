@@ -22,7 +22,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime};
 
 use kprobed::config::Config;
-use kprobed::export::{self, ExportParts, Exporters, Terms};
+use kprobed::export::{self, ExportParts, Exporters};
 use kprobed::rpc::{Access, EventRoutes, EventServer};
 use kprobed::shutdown::Tasks;
 use kprobed_client::event::{EventStream, StreamItem, StreamRequest};
@@ -149,12 +149,18 @@ impl Daemon {
 
     fn export(&self, text: &str) -> Exporters {
         let config: Config = toml::from_str(text).unwrap();
-        let Self { hub, log, store, tasks, host, threads, .. } = self;
-        let labels = &Arc::default();
-        let _context = threads.enter();
-        let parts = ExportParts { hub, log, store, host, labels, tasks, threads: threads.handle() };
+        let _context = self.threads.enter();
+        let parts = ExportParts {
+            hub: Arc::clone(&self.hub),
+            log: self.log.clone(),
+            store: self.store.clone(),
+            host: self.host.clone(),
+            labels: Arc::default(),
+            tasks: self.tasks.clone(),
+            threads: self.threads.handle().clone(),
+        };
         let exporters = export::open(&config.export, &parts).unwrap();
-        wait_until(|| exporters.statuses()[0].place.is_some());
+        wait_until(|| exporters.statuses()[0].cursor.is_some());
         exporters
     }
 
@@ -232,12 +238,12 @@ fn exporter(way: &'static str, text: &str, events: u64) -> Took {
     let exporters = daemon.export(text);
     let took = daemon.measure(way, events, |published| {
         let status = exporters.statuses().remove(0);
-        assert_eq!((status.failures, status.account.terms.dropped), (0, 0), "{status:?}");
-        status.account.terms.acknowledged == published
+        assert_eq!((status.failures, status.dropped), (0, 0), "{status:?}");
+        status.acknowledged == published
     });
-    let account = exporters.statuses()[0].account;
-    let Terms { acknowledged, dropped, expired, not_selected } = account.terms;
-    assert_eq!(acknowledged + dropped + expired + not_selected, account.passed);
+    let status = exporters.statuses().remove(0);
+    let passed = status.acknowledged + status.dropped + status.expired + status.not_selected;
+    assert_eq!(status.read, status.queued.map(|queued| passed + queued));
     daemon.stop();
     took
 }

@@ -6,7 +6,7 @@
 //! with an SDK.
 #![forbid(unsafe_code)]
 
-/// The package `opentelemetry`. Generated code finds its neighbours by these paths.
+/// A module for each package, in those of the packages around it: generated code finds its neighbours there.
 #[allow(
     clippy::allow_attributes,
     clippy::allow_attributes_without_reason,
@@ -20,58 +20,15 @@
     rustdoc::all,
     reason = "generated code"
 )]
-mod opentelemetry {
-    pub mod proto {
-        pub mod collector {
-            pub mod logs {
-                pub mod v1 {
-                    tonic::include_proto!("opentelemetry.proto.collector.logs.v1");
-                }
-            }
-            pub mod metrics {
-                pub mod v1 {
-                    tonic::include_proto!("opentelemetry.proto.collector.metrics.v1");
-                }
-            }
-            pub mod trace {
-                pub mod v1 {
-                    tonic::include_proto!("opentelemetry.proto.collector.trace.v1");
-                }
-            }
-        }
-        pub mod common {
-            pub mod v1 {
-                tonic::include_proto!("opentelemetry.proto.common.v1");
-            }
-        }
-        pub mod logs {
-            pub mod v1 {
-                tonic::include_proto!("opentelemetry.proto.logs.v1");
-            }
-        }
-        pub mod metrics {
-            pub mod v1 {
-                tonic::include_proto!("opentelemetry.proto.metrics.v1");
-            }
-        }
-        pub mod resource {
-            pub mod v1 {
-                tonic::include_proto!("opentelemetry.proto.resource.v1");
-            }
-        }
-        pub mod trace {
-            pub mod v1 {
-                tonic::include_proto!("opentelemetry.proto.trace.v1");
-            }
-        }
-    }
+mod packages {
+    include!(concat!(env!("OUT_DIR"), "/packages.rs"));
 }
 
-pub use opentelemetry::proto::collector::{
+pub use packages::opentelemetry::proto::collector::{
     logs::v1 as logs_service, metrics::v1 as metrics_service, trace::v1 as trace_service,
 };
-pub use opentelemetry::proto::common::v1 as common;
-pub use opentelemetry::proto::logs::v1 as logs;
-pub use opentelemetry::proto::metrics::v1 as metrics;
-pub use opentelemetry::proto::resource::v1 as resource;
-pub use opentelemetry::proto::trace::v1 as trace;
+pub use packages::opentelemetry::proto::common::v1 as common;
+pub use packages::opentelemetry::proto::logs::v1 as logs;
+pub use packages::opentelemetry::proto::metrics::v1 as metrics;
+pub use packages::opentelemetry::proto::resource::v1 as resource;
+pub use packages::opentelemetry::proto::trace::v1 as trace;

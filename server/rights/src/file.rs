@@ -155,7 +155,7 @@ impl Reader<'_> {
                 self.note(&value.span(), message, "use a whole number from 0 on, or \"unlimited\"");
                 continue;
             };
-            limits.state(limit, amount, place(self.text, name.span().start).0);
+            limits.insert(limit, (amount, place(self.text, name.span().start).0));
         }
         limits
     }

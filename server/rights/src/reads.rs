@@ -135,12 +135,6 @@ impl Reads {
     }
 }
 
-impl FromIterator<Read> for Reads {
-    fn from_iter<I: IntoIterator<Item = Read>>(reads: I) -> Self {
-        reads.into_iter().fold(Self::NONE, Self::with)
-    }
-}
-
 /// With commas between.
 impl fmt::Display for Reads {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

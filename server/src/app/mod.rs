@@ -376,13 +376,13 @@ impl App {
         let log = Log { history: history.clone(), now: Cursor { boot_id, epoch, sequence: 0 } };
         let tasks = Tasks::default();
         let parts = ExportParts {
-            hub: &hub,
-            log: &log,
-            store: &store,
-            host: &host,
-            labels: &labels,
-            tasks: &engine.exporting,
-            threads: streams,
+            hub: Arc::clone(&hub),
+            log: log.clone(),
+            store: store.clone(),
+            host: host.clone(),
+            labels: Arc::clone(&labels),
+            tasks: engine.exporting.clone(),
+            threads: streams.clone(),
         };
         let exporters = export::open(&config.export, &parts)?;
         let tls = config.listen.tls.as_ref().map(tls_settings).transpose()?;

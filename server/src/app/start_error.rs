@@ -164,7 +164,7 @@ impl StartError {
                     .to_owned(),
             ),
             Self::Tls(error) => Some(error.hint().to_owned()),
-            Self::Export(OpenError::Prometheus(error)) if is_of_closed_network(&error.source) => {
+            Self::Export(OpenError::Listen { source, .. }) if is_of_closed_network(source) => {
                 Some(NETWORK_HINT.to_owned())
             }
             Self::Export(_) => {

@@ -5,39 +5,32 @@
 
 use kprobed_trace::spool::Cursor;
 
-/// The terms of the account: what happened to the events that an exporter has passed.
+/// The account of an exporter since the daemon was started: what happened to the events that it has passed.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Terms {
+pub(super) struct Account {
     /// Events that the receiver has acknowledged.
-    pub acknowledged: u64,
+    pub(super) acknowledged: u64,
     /// Events that the receiver refused finally, and those that cannot be sent to it.
-    pub dropped: u64,
+    pub(super) dropped: u64,
     /// Events that the history no longer had, or never had.
-    pub expired: u64,
+    pub(super) expired: u64,
     /// Events that its settings do not select.
-    pub not_selected: u64,
-}
-
-/// The account of an exporter since the daemon was started.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct Account {
-    /// The events that were passed, by term.
-    pub terms: Terms,
+    pub(super) not_selected: u64,
     /// Positions of the log that were passed.
-    pub passed: u64,
+    pub(super) passed: u64,
     /// Gaps with an unknown number of missing events.
-    pub unknown_gaps: u64,
+    pub(super) unknown_gaps: u64,
 }
 
 impl Account {
     /// Adds a part of the log that the receiver has acknowledged; it refused `dropped` of the
     /// selected events.
-    pub fn settle(&mut self, walked: &Walked, dropped: u64) {
+    pub(super) fn settle(&mut self, walked: &Walked, dropped: u64) {
         let dropped = dropped.min(walked.selected);
-        self.terms.acknowledged += walked.selected - dropped;
-        self.terms.dropped += dropped;
-        self.terms.expired += walked.expired;
-        self.terms.not_selected += walked.not_selected;
+        self.acknowledged += walked.selected - dropped;
+        self.dropped += dropped;
+        self.expired += walked.expired;
+        self.not_selected += walked.not_selected;
         self.passed += walked.places;
         self.unknown_gaps += walked.unknown_gaps;
     }
@@ -162,9 +155,8 @@ impl Walk {
 #[cfg(test)]
 impl Account {
     /// Whether every position of the log that was passed is in exactly one term.
-    pub(crate) const fn closes(&self) -> bool {
-        let Terms { acknowledged, dropped, expired, not_selected } = self.terms;
-        acknowledged + dropped + expired + not_selected == self.passed
+    pub(super) const fn closes(&self) -> bool {
+        self.acknowledged + self.dropped + self.expired + self.not_selected == self.passed
     }
 }
 
@@ -203,8 +195,8 @@ mod tests {
         assert_eq!(walk.place(), Some(at(2, 1)));
         let mut account = Account::default();
         account.settle(&walked, 1);
-        let terms = Terms { dropped: 1, expired: 3, ..Terms::default() };
-        assert_eq!((account.terms, account.passed, account.closes()), (terms, 4, true));
+        let expected = Account { dropped: 1, expired: 3, passed: 4, unknown_gaps: 1, ..Account::default() };
+        assert_eq!((account, account.closes()), (expected, true));
     }
 
     #[test]

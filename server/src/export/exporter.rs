@@ -12,17 +12,14 @@ use futures_util::future::OptionFuture;
 use tokio::time::{Instant, sleep_until};
 use tokio_util::sync::CancellationToken;
 
-use super::account::{Account, Walk};
-use super::backoff::Backoff;
-use super::pump::Pump;
+use super::account::Walk;
+use super::pump::{Pump, between, is_ahead};
 use super::status::Shared;
-use super::{Sent, Sink, SinkError, lost_answer};
+use super::{ExportParts, Sent, Sink, SinkError};
 use crate::config::export::Selection;
-use crate::shutdown::Tasks;
-use kprobed_control::store::Store;
-use kprobed_trace::feed::{Feed, FeedError, FeedStart, Log};
+use kprobed_trace::feed::{Feed, FeedError, FeedStart};
 use kprobed_trace::history::{HistoryError, HistoryStart};
-use kprobed_trace::pipeline::{Hub, Order, Overflow, Pace, QueueLimits, View};
+use kprobed_trace::pipeline::{Order, Overflow, Pace, QueueLimits, View};
 use kprobed_trace::spool::{Cursor, SpoolError};
 
 /// Limits and intervals of an exporter.
@@ -64,57 +61,64 @@ const QUEUE_BYTES: u64 = 8 << 20;
 /// Time limit of the receiver's last answer when the daemon stops.
 const LAST_ANSWER: Duration = Duration::from_millis(500);
 
+/// The first wait, before jitter.
+const FIRST_WAIT: Duration = Duration::from_millis(250);
+
+/// The longest.
+const LONGEST_WAIT: Duration = Duration::from_secs(30);
+
+/// Waits that double with each failure in a row.
+#[derive(Clone, Copy, Debug, Default)]
+struct Backoff {
+    failures: u32,
+}
+
+impl Backoff {
+    /// How long to wait after one more failure. `random` is any number: many daemons do not come
+    /// back at the same moment.
+    fn next(&mut self, random: u64) -> Duration {
+        let full = FIRST_WAIT.saturating_mul(2_u32.saturating_pow(self.failures)).min(LONGEST_WAIT);
+        self.failures = self.failures.saturating_add(1);
+        let percent = u32::try_from(random % 51).unwrap_or(0);
+        full.saturating_sub(full / 100 * percent)
+    }
+
+    /// Starts again with the first wait.
+    fn reset(&mut self) {
+        self.failures = 0;
+    }
+}
+
 /// An exporter that is to be run.
 #[derive(Debug)]
 pub struct Exporter<S> {
     pub(super) sink: S,
     pub(super) selection: Selection,
     pub(super) policy: Policy,
-    pub(super) hub: Arc<Hub>,
-    pub(super) log: Log,
-    pub(super) store: Store,
     pub(super) shared: Arc<Shared>,
-    pub(super) tasks: Tasks,
+    pub(super) parts: ExportParts,
 }
 
-/// Why a round of sending ended.
-enum Round {
-    /// The daemon stops.
-    Over,
-    /// The receiver could not be reached, or the log could not be read.
-    Failed(SinkError),
-    /// The receiver did not acknowledge what was sent.
-    NotTaken(SinkError),
-}
-
-/// A cursor that is not stored yet.
-#[derive(Clone, Copy, Debug, Default)]
-struct Unsaved {
-    place: Option<Cursor>,
-    /// The time at which it must be saved.
-    due: Option<Instant>,
-}
+/// A cursor that is not stored yet, and the time at which it must be.
+type Unsaved = Option<(Cursor, Instant)>;
 
 impl<S: Sink> Exporter<S> {
     /// Sends until the daemon stops.
     pub async fn run(mut self) {
         let (mut backoff, random) = (Backoff::default(), RandomState::new());
-        let (mut place, mut unsaved) = (None, Unsaved::default());
+        let (mut place, mut unsaved) = (None, None);
         let mut first = self.begin().await;
-        while !self.tasks.stopping().is_cancelled() {
+        let stopping = self.parts.tasks.stopping().clone();
+        while !stopping.is_cancelled() {
             let round = self.round(&mut first, &mut place, &mut unsaved, &mut backoff).await;
-            let (error, was_sending) = match round {
-                Round::Over => break,
-                Round::Failed(error) => (error, false),
-                Round::NotTaken(error) => (error, true),
-            };
+            let Err(error) = round else { break };
             let own = backoff.next(random.hash_one(SystemTime::now()));
             let wait = own.max(error.wait().unwrap_or_default());
             self.shared.begin_at(place.or(first));
-            self.shared.failed(&error.to_string(), SystemTime::now() + wait, was_sending);
+            self.shared.failed(&error.to_string(), SystemTime::now() + wait);
             tokio::select! {
                 () = tokio::time::sleep(wait) => {}
-                () = self.tasks.stopping().cancelled() => break,
+                () = stopping.cancelled() => break,
             }
         }
         self.save(&mut unsaved).await;
@@ -123,57 +127,53 @@ impl<S: Sink> Exporter<S> {
     /// Where a new exporter begins: with the present. Absent if it has begun before. The cursor is stored: what its
     /// receiver does not take yet is sent later, by the next run of the daemon if need be.
     async fn begin(&mut self) -> Option<Cursor> {
-        let first = Cursor { sequence: self.hub.sequence(), ..self.log.now };
-        let Ok(None) = self.store.exporter_place(self.shared.name()).await else { return None };
-        let saved = self.store.set_exporter_place(self.shared.name(), first).await;
+        let first = Cursor { sequence: self.parts.hub.sequence(), ..self.parts.log.now };
+        let Ok(None) = self.parts.store.exporter_place(self.shared.name()).await else { return None };
+        let saved = self.parts.store.set_exporter_place(self.shared.name(), first).await;
         self.shared.saved(saved.err().map(|error| error.to_string()));
         Some(first)
     }
 
-    /// Opens the receiver, and sends until something ends it. `first` is where the exporter has begun, until its
-    /// receiver has acknowledged something.
+    /// Opens the receiver, and sends until the daemon stops or something fails. `first` is where the exporter has
+    /// begun, until its receiver has acknowledged something.
     async fn round(
         &mut self,
         first: &mut Option<Cursor>,
         place: &mut Option<Cursor>,
         unsaved: &mut Unsaved,
         backoff: &mut Backoff,
-    ) -> Round {
-        let timeout = self.policy.timeout;
-        let opened = within_time("connect", timeout, self.tasks.stopping(), self.sink.open()).await;
-        match opened {
-            Ok(Some(own)) => {
-                if let Some(answered) = *place
-                    && let Err(error) = self.account_for(answered, own).await
-                {
-                    return Round::Failed(SinkError::new("read the history", error));
+    ) -> Result<(), SinkError> {
+        let (timeout, stopping) = (self.policy.timeout, self.parts.tasks.stopping().clone());
+        match within_time("connect", timeout, &stopping, self.sink.open()).await? {
+            Some(own) => {
+                if let Some(answered) = *place {
+                    self.account_for(answered, own).await?;
                 }
                 *place = Some(own);
             }
-            Ok(None) if place.is_none() => match self.store.exporter_place(self.shared.name()).await {
-                Ok(stored) => *place = stored.or(*first),
-                Err(error) => return Round::Failed(SinkError::new("read where the exporter was", error)),
-            },
-            Ok(None) => {}
-            Err(error) => return Round::Failed(error),
+            None if place.is_none() => {
+                let stored = self.parts.store.exporter_place(self.shared.name()).await;
+                let stored = stored.map_err(|error| SinkError::new("read where the exporter was", error))?;
+                *place = stored.or(*first);
+            }
+            None => {}
         }
         // A new one is shown at its place once its receiver has taken something, or has failed to.
         self.shared.begin_at(place.filter(|place| Some(*place) != *first));
         loop {
             let (mut pump, mut walk) = match self.pump(*first, place).await {
-                Ok(pump) => pump,
-                Err(FeedError::Stopping) => return Round::Over,
-                Err(error) => return Round::Failed(SinkError::new("read the history", error)),
+                Err(FeedError::Stopping) => return Ok(()),
+                pump => pump?,
             };
             self.shared.opened();
             let ended = loop {
                 let item = tokio::select! {
                     item = pump.first() => item,
-                    Some(()) = OptionFuture::from(unsaved.due.map(sleep_until)) => {
+                    Some(()) = OptionFuture::from(unsaved.map(|(_, due)| sleep_until(due))) => {
                         self.save(unsaved).await;
                         continue;
                     }
-                    () = self.tasks.stopping().cancelled() => return Round::Over,
+                    () = stopping.cancelled() => return Ok(()),
                 };
                 let item = match item {
                     Ok(item) => item,
@@ -182,38 +182,35 @@ impl<S: Sink> Exporter<S> {
                 let chunk = pump.gather(item, &mut walk, &self.policy).await;
                 let mut answer = Sent::default();
                 if !chunk.is_empty() {
-                    match within_time("send", timeout, self.tasks.stopping(), self.sink.send(&chunk)).await {
-                        Ok(sent) => answer = sent,
-                        Err(error) => return Round::NotTaken(error),
-                    }
+                    let sent = within_time("send", timeout, &stopping, self.sink.send(&chunk)).await;
+                    answer = sent.inspect_err(|_| self.shared.not_taken())?;
                     backoff.reset();
                     *first = None;
                 }
-                let settle = |account: &mut Account| account.settle(&chunk.walked, answer.dropped);
-                self.shared.settled(chunk.end, settle, &answer);
+                self.shared.settled(chunk.end, &chunk.walked, &answer);
                 if chunk.end != *place {
                     *place = chunk.end;
-                    unsaved.place = chunk.end;
-                    unsaved.due.get_or_insert_with(|| Instant::now() + self.policy.save_interval);
+                    let due = unsaved.map(|(_, due)| due);
+                    let due = due.unwrap_or_else(|| Instant::now() + self.policy.save_interval);
+                    *unsaved = chunk.end.map(|end| (end, due));
                 }
             };
             match ended {
-                FeedError::Stopping => return Round::Over,
+                FeedError::Stopping => return Ok(()),
                 // It was too slow for the present, and reads what it missed from the history.
                 FeedError::Overflowed { .. } => {}
-                error => return Round::Failed(SinkError::new("read the history", error)),
+                error => return Err(error.into()),
             }
         }
     }
 
     /// Events whose acknowledgement was lost count as acknowledged too.
     async fn account_for(&mut self, answered: Cursor, own: Cursor) -> Result<(), FeedError> {
-        if !lost_answer::is_ahead(answered, own) {
-            return Ok(());
+        if is_ahead(answered, own) {
+            let start = FeedStart { place: Some(HistoryStart::Cursor(answered)), until_now: true };
+            let walked = between(&mut self.feed(start).await?, answered, own).await?;
+            self.shared.settled(Some(own), &walked, &Sent::default());
         }
-        let start = FeedStart { place: Some(HistoryStart::Cursor(answered)), until_now: true };
-        let walked = lost_answer::between(&mut self.feed(start).await?, answered, own).await?;
-        self.shared.settled(Some(own), |account| account.settle(&walked, 0), &Sent::default());
         Ok(())
     }
 
@@ -224,11 +221,7 @@ impl<S: Sink> Exporter<S> {
         place: &mut Option<Cursor>,
     ) -> Result<(Pump, Walk), FeedError> {
         let start = |place: Option<HistoryStart>| FeedStart { place, until_now: false };
-        let opened = match place {
-            Some(cursor) => self.feed(start(Some(HistoryStart::Cursor(*cursor)))).await,
-            None => self.feed(start(None)).await,
-        };
-        let feed = match opened {
+        let feed = match self.feed(start(place.map(HistoryStart::Cursor))).await {
             // The history is another one: that of this directory was lost, or is a copy.
             Err(FeedError::History(HistoryError::Spool(error @ SpoolError::ForeignCursor { .. }))) => {
                 tracing::warn!(exporter = self.shared.name(), %error, "continuing with the oldest event of the history");
@@ -241,7 +234,7 @@ impl<S: Sink> Exporter<S> {
             Some(cursor) if first == Some(cursor) => Walk::first(cursor),
             place => Walk::from(place),
         };
-        Ok((Pump::start(&self.tasks, feed), walk))
+        Ok((Pump::start(&self.parts.tasks, feed), walk))
     }
 
     async fn feed(&mut self, start: FeedStart) -> Result<Feed, FeedError> {
@@ -255,18 +248,18 @@ impl<S: Sink> Exporter<S> {
             limits: QueueLimits { events: u64::MAX, bytes: QUEUE_BYTES, overflow: Overflow::Disconnect },
             ..View::default()
         };
-        Feed::open(&self.log, self.hub.subscribe_own(view), start).await
+        Feed::open(&self.parts.log, self.parts.hub.subscribe_own(view), start).await
     }
 
     /// Stores the cursor.
     async fn save(&mut self, unsaved: &mut Unsaved) {
-        let Some(place) = std::mem::take(unsaved).place else { return };
+        let Some((place, _)) = unsaved.take() else { return };
         if let Err(error) = self.sink.settle().await {
             // Stored later: what is not durable at the receiver is sent again.
             self.shared.saved(Some(error.to_string()));
             return;
         }
-        let saved = self.store.set_exporter_place(self.shared.name(), place).await;
+        let saved = self.parts.store.set_exporter_place(self.shared.name(), place).await;
         self.shared.saved(saved.err().map(|error| error.to_string()));
     }
 }
@@ -286,5 +279,20 @@ async fn within_time<T>(
         () = async { stopping.cancelled().await; tokio::time::sleep(LAST_ANSWER).await } => {
             Err(SinkError::new(action, "the daemon stops"))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn waits_double_up_to_an_end() {
+        let mut backoff = Backoff::default();
+        let waits: Vec<_> = (0..9).map(|_| backoff.next(0).as_millis()).collect();
+        assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
+        assert_eq!(backoff.next(50), LONGEST_WAIT / 2);
+        backoff.reset();
+        assert_eq!(backoff.next(51), FIRST_WAIT);
     }
 }

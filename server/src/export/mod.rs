@@ -11,12 +11,9 @@
 //! ```
 
 mod account;
-mod backoff;
 mod checks;
-mod chunk;
 mod exporter;
 pub mod jsonl;
-mod lost_answer;
 pub mod metrics;
 #[cfg(feature = "nats")]
 pub mod nats;
@@ -30,11 +27,10 @@ mod status;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use account::{Account, Terms};
 pub use checks::check;
-pub use chunk::{Chunk, ChunkItem};
 pub use exporter::{Exporter, Policy};
 pub use open::{ExportParts, OpenError, open, serve};
-pub(crate) use read::{ReadError, Reader};
+pub use pump::Chunk;
+pub(crate) use read::{ReadError, Reader, cursor_of, started};
 pub use sink::{Sent, Sink, SinkError};
-pub use status::{ExporterStatus, Exporters, Phase};
+pub use status::Exporters;

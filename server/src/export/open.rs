@@ -1,5 +1,7 @@
 //! Starting the exporters that the configuration asks for.
 
+use std::io;
+use std::net::SocketAddr;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -9,9 +11,9 @@ use super::exporter::{Exporter, Policy};
 use super::jsonl::JsonLinesSink;
 use super::metrics::Sources;
 #[cfg(feature = "nats")]
-use super::nats::{self, NatsSink};
-use super::otlp::{self, Connection, ConnectionError, OtlpSink, Signals};
-use super::prometheus::{Prometheus, PrometheusError};
+use super::nats::NatsSink;
+use super::otlp::{self, Connection, OtlpSink};
+use super::prometheus::Prometheus;
 use super::status::Shared;
 use super::{Exporters, Sink};
 use crate::config::export::{AddressError, Export, Selection};
@@ -36,46 +38,36 @@ pub enum OpenError {
     /// Its certificates.
     #[error(transparent)]
     Tls(#[from] TlsError),
-    /// Where it listens.
-    #[error(transparent)]
-    Prometheus(#[from] PrometheusError),
-    /// Its destination.
-    #[error("`{setting}`: {error}")]
-    Address {
-        /// The setting.
-        setting: &'static str,
+    /// Where Prometheus is to find it.
+    #[error("cannot listen on `{address}` (`export.prometheus.listen`): {source}")]
+    Listen {
+        /// The address.
+        address: SocketAddr,
         /// Why.
-        error: AddressError,
+        source: io::Error,
     },
-    /// The receiver of OTLP.
-    #[error("`export.otlp.endpoint`: {0}")]
-    Otlp(#[from] ConnectionError),
-    /// The servers of NATS.
-    #[cfg(feature = "nats")]
-    #[error("`[export.nats]`: {0}")]
-    Nats(#[from] nats::ConnectionError),
-    /// Its selection.
+    /// Settings, and what is wrong with them.
     #[error("{0}")]
-    Selection(String),
+    Settings(String),
 }
 
 /// The parts of the daemon that exporters use.
-#[derive(Debug)]
-pub struct ExportParts<'a> {
+#[derive(Clone, Debug)]
+pub struct ExportParts {
     /// The source of events.
-    pub hub: &'a Arc<Hub>,
+    pub hub: Arc<Hub>,
     /// The history, and the state of the log.
-    pub log: &'a Log,
+    pub log: Log,
     /// The database for their cursors.
-    pub store: &'a Store,
+    pub store: Store,
     /// Which host this is.
-    pub host: &'a HostIdentity,
+    pub host: HostIdentity,
     /// The labels of the host.
-    pub labels: &'a Arc<LabelsFile>,
+    pub labels: Arc<LabelsFile>,
     /// The tasks that are awaited when the daemon stops.
-    pub tasks: &'a Tasks,
+    pub tasks: Tasks,
     /// The threads that they run on.
-    pub threads: &'a Handle,
+    pub threads: Handle,
 }
 
 /// Serves figures, if the configuration asks for it.
@@ -109,72 +101,59 @@ pub async fn serve(
 ///
 /// # Errors
 /// See [`OpenError`].
-pub fn open(export: &Export, parts: &ExportParts<'_>) -> Result<Exporters, OpenError> {
-    let exporters = Exporters::default();
+pub fn open(export: &Export, parts: &ExportParts) -> Result<Exporters, OpenError> {
+    let mut exporters = Vec::new();
     if let Some(settings) = &export.jsonl {
         let target = settings
             .path
             .parse()
-            .map_err(|error| OpenError::Address { setting: "export.jsonl.path", error })?;
+            .map_err(|error: AddressError| OpenError::Settings(format!("`export.jsonl.path`: {error}")))?;
         let sink = JsonLinesSink::new(settings, target, &parts.host.hostname);
         let defaults = Policy::default();
         let save_interval = JsonLinesSink::save_interval(settings).unwrap_or(defaults.save_interval);
         let selection = selection("jsonl", settings.selecting().read())?;
         let policy = Policy { save_interval, ..defaults };
-        start("jsonl", settings.path.clone(), (sink, selection, policy), &exporters, parts);
+        exporters.push(start("jsonl", settings.path.clone(), (sink, selection, policy), parts));
     }
     if let Some(settings) = export.otlp.as_ref().filter(|settings| settings.has_events()) {
-        let resource = otlp::Host::new(parts.host, &settings.resource, parts.labels);
-        let signals = Signals { logs: settings.logs, traces: settings.traces };
-        let limit = settings.max_request_bytes();
-        let sink = OtlpSink::new(Connection::new(settings)?, resource, signals, limit);
+        let resource = otlp::Host::new(&parts.host, &settings.resource, &parts.labels);
+        let sink = OtlpSink::new(settings, resource)?;
         let selection = selection("otlp", settings.selecting().read())?;
         let order = if settings.traces { Order::Time } else { Order::default() };
         let (chunk_bytes, chunk_events) = (OTLP_CHUNK_BYTES, OTLP_CHUNK_EVENTS);
         let policy = Policy { chunk_bytes, chunk_events, order, ..Policy::default() };
-        start("otlp", settings.endpoint.clone(), (sink, selection, policy), &exporters, parts);
+        exporters.push(start("otlp", settings.endpoint.clone(), (sink, selection, policy), parts));
     }
     #[cfg(feature = "nats")]
     if let Some(settings) = &export.nats {
-        let sink = NatsSink::new(nats::Connection::new(settings, &parts.host.hostname)?, parts.host);
+        let sink = NatsSink::new(settings, &parts.host)?;
         let selection = selection("nats", settings.selecting().read())?;
         // With watermarks, so that readers can put the events of many hosts in order.
         let heartbeat = settings.heartbeat();
         let policy = Policy { order: Order::Time, heartbeat, ..Policy::default() };
-        start("nats", settings.url.clone(), (sink, selection, policy), &exporters, parts);
+        exporters.push(start("nats", settings.url.clone(), (sink, selection, policy), parts));
     }
-    Ok(exporters)
+    Ok(Exporters(exporters.into()))
 }
 
 fn selection(
     exporter: &'static str,
     read: Result<Selection, Vec<(&'static str, String)>>,
 ) -> Result<Selection, OpenError> {
-    let list = |wrong: Vec<(&str, String)>| -> String {
+    read.map_err(|wrong| {
         let each = wrong.iter().map(|(setting, why)| format!("`export.{exporter}.{setting}`: {why}"));
-        each.collect::<Vec<_>>().join("; ")
-    };
-    read.map_err(|wrong| OpenError::Selection(list(wrong)))
+        OpenError::Settings(each.collect::<Vec<_>>().join("; "))
+    })
 }
 
 fn start<S: Sink>(
     name: &'static str,
     destination: String,
     (sink, selection, policy): (S, Selection, Policy),
-    exporters: &Exporters,
-    parts: &ExportParts<'_>,
-) {
-    let shared = Arc::new(Shared::new(name, destination, Arc::clone(parts.hub), parts.log.now));
-    exporters.add(Arc::clone(&shared));
-    let exporter = Exporter {
-        sink,
-        selection,
-        policy,
-        hub: Arc::clone(parts.hub),
-        log: parts.log.clone(),
-        store: parts.store.clone(),
-        shared,
-        tasks: parts.tasks.clone(),
-    };
-    parts.tasks.spawn_on(parts.threads, name, exporter.run());
+    parts: &ExportParts,
+) -> Arc<Shared> {
+    let shared = Arc::new(Shared::new(name, destination, Arc::clone(&parts.hub), parts.log.now));
+    let exporter = Exporter { sink, selection, policy, shared: Arc::clone(&shared), parts: parts.clone() };
+    parts.tasks.spawn_on(&parts.threads, name, exporter.run());
+    shared
 }

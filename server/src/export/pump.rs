@@ -6,22 +6,43 @@
 use tokio::sync::mpsc;
 use tokio::time::Instant;
 
-use super::account::Walk;
+use super::account::{Walk, Walked};
 use super::exporter::Policy;
-use super::{Chunk, ChunkItem};
 use crate::shutdown::Tasks;
 use kprobed_trace::feed::{Feed, FeedError};
 use kprobed_trace::pipeline::{Item, Loss, LossCause};
+use kprobed_trace::spool::Cursor;
 
 /// Items that may wait for the exporter, in addition to the queue of its subscription.
 const AHEAD: usize = 8;
+
+/// A part of the log, as one exporter sees it.
+#[derive(Debug, Default)]
+pub struct Chunk {
+    /// Runs of the daemon that begin, events, gaps, and watermarks for an exporter that reads by time
+    /// ([`Policy::order`]), in the order of the log.
+    pub items: Vec<Item>,
+    /// The cursor after the chunk is acknowledged.
+    pub end: Option<Cursor>,
+    /// The part of the log that it covers.
+    pub walked: Walked,
+    /// Bytes of the messages in it.
+    pub bytes: usize,
+}
+
+impl Chunk {
+    /// Whether the chunk has no items.
+    pub fn is_empty(&self) -> bool {
+        self.items.is_empty()
+    }
+}
 
 /// A feed that is read by a task.
 #[derive(Debug)]
 pub(super) struct Pump {
     items: mpsc::Receiver<Result<Item, FeedError>>,
     /// What ended the chunk before, and belongs to the next one.
-    left: Option<Item>,
+    left: Option<Result<Item, FeedError>>,
 }
 
 impl Pump {
@@ -43,19 +64,15 @@ impl Pump {
         Self { items, left: None }
     }
 
-    async fn next(&mut self) -> Result<Item, FeedError> {
-        match self.left.take() {
-            Some(item) => Ok(item),
-            None => self.items.recv().await.unwrap_or(Err(FeedError::Stopping)),
-        }
-    }
-
     /// The first item of the next chunk, to be given to [`Pump::gather`].
     ///
     /// # Cancel safety
     /// Nothing is lost when the future is dropped.
     pub(super) async fn first(&mut self) -> Result<Item, FeedError> {
-        self.next().await
+        match self.left.take() {
+            Some(item) => item,
+            None => self.items.recv().await.unwrap_or(Err(FeedError::Stopping)),
+        }
     }
 
     /// The chunk that begins with an item. An error that ends the feed is returned with the next
@@ -75,58 +92,90 @@ impl Pump {
             }
             match tokio::time::timeout_at(deadline, self.items.recv()).await {
                 // A chunk is of one run of the daemon.
-                Ok(Some(Ok(epoch @ Item::Epoch { .. }))) if !chunk.is_empty() => {
-                    self.left = Some(epoch);
+                Ok(Some(Ok(next))) if !matches!(next, Item::Epoch { .. }) || chunk.is_empty() => item = next,
+                Ok(next) => {
+                    self.left = next;
                     break;
                 }
-                Ok(Some(Ok(next))) => item = next,
-                Ok(Some(Err(error))) => {
-                    self.end(error);
-                    break;
-                }
-                Ok(None) | Err(_) => break,
+                Err(_elapsed) => break,
             }
         }
         chunk.walked = walk.take();
         chunk.end = walk.place();
         chunk
     }
-
-    /// The feed has ended: says so once more.
-    fn end(&mut self, error: FeedError) {
-        let (sender, items) = mpsc::channel(1);
-        drop(sender.try_send(Err(error)));
-        self.items = items;
-    }
 }
 
+/// Walks over an item, and puts it into the chunk if there is something to send of it.
 fn take(item: Item, walk: &mut Walk, chunk: &mut Chunk) {
-    match item {
+    match &item {
         Item::Epoch { cursor, may_miss } => {
-            if walk.epoch(cursor) || may_miss {
-                chunk.items.push(ChunkItem::Epoch { cursor, may_miss });
+            if !walk.epoch(*cursor) && !may_miss {
+                return;
             }
         }
-        Item::CaughtUp(sequence) | Item::Progress(sequence) => walk.reach(sequence),
-        Item::Watermark(watermark_ns) => chunk.items.push(ChunkItem::Watermark(watermark_ns)),
+        Item::CaughtUp(sequence) | Item::Progress(sequence) => {
+            walk.reach(*sequence);
+            return;
+        }
         // A feed gives none.
-        Item::Mark(_) => {}
+        Item::Mark(_) => return,
+        Item::Watermark(_) => {}
         Item::Loss(loss) => {
-            if is_of_the_log(&loss) {
+            if is_of_the_log(loss) {
                 walk.missing(loss.count);
             }
-            chunk.items.push(ChunkItem::Loss(loss));
         }
         Item::Batch(delivery) => {
             walk.entry(delivery.sequence, delivery.log_events, delivery.events);
             chunk.bytes += delivery.message.len();
-            chunk.items.push(ChunkItem::Events(delivery));
         }
     }
+    chunk.items.push(item);
 }
 
 /// Whether the missing events have places in the log. Those that the kernel lost have none.
-pub(super) fn is_of_the_log(loss: &Loss) -> bool {
+fn is_of_the_log(loss: &Loss) -> bool {
     use LossCause::{Damaged, Expired, NotStored, SubscriberQueue};
     matches!(loss.cause, Expired | NotStored | Damaged | SubscriberQueue)
+}
+
+/// Whether the receiver is further in the log than its answers say. Boots have no order: of
+/// another boot, nothing is known.
+pub(super) fn is_ahead(answered: Cursor, taken: Cursor) -> bool {
+    answered.boot_id == taken.boot_id && (answered.epoch, answered.sequence) < (taken.epoch, taken.sequence)
+}
+
+/// The part of the log between two cursors, read once more without sending anything: the receiver has its events
+/// although its acknowledgement was lost. From a feed that begins with the first one and ends
+/// with the present.
+pub(super) async fn between(feed: &mut Feed, answered: Cursor, taken: Cursor) -> Result<Walked, FeedError> {
+    let mut walk = Walk::from(Some(answered));
+    while let Some(item) = feed.next().await? {
+        if !step(&mut walk, &item, taken) {
+            break;
+        }
+    }
+    walk.epoch(taken);
+    Ok(walk.take())
+}
+
+/// Walks on, but not beyond the end. Returns whether it is still before it.
+fn step(walk: &mut Walk, item: &Item, end: Cursor) -> bool {
+    if let Item::Epoch { cursor, .. } = item {
+        walk.epoch(*cursor);
+    }
+    let is_last_run =
+        walk.place().is_none_or(|place| (place.boot_id, place.epoch) == (end.boot_id, end.epoch));
+    let limit = if is_last_run { end.sequence } else { u64::MAX };
+    match item {
+        Item::CaughtUp(sequence) | Item::Progress(sequence) => walk.reach((*sequence).min(limit)),
+        Item::Loss(loss) if is_of_the_log(loss) => walk.missing(loss.count),
+        Item::Batch(delivery) => {
+            let events = delivery.log_events.min(limit.saturating_sub(delivery.sequence));
+            walk.entry(delivery.sequence.min(limit), events, delivery.events);
+        }
+        Item::Epoch { .. } | Item::Loss(_) | Item::Watermark(_) | Item::Mark(_) => {}
+    }
+    !is_last_run || walk.place().is_none_or(|place| place.sequence < limit)
 }

@@ -8,7 +8,8 @@ use kprobed_proto::v1::stream_events_response::Message;
 use prost::Message as _;
 use thiserror::Error;
 
-use kprobed_trace::pipeline::{self, Delivery};
+use kprobed_host::kernel::{HostIdentity, TRACE_CLOCK};
+use kprobed_trace::pipeline::{self, Delivery, WATERMARK_SLACK};
 use kprobed_trace::spool::Cursor;
 use kprobed_trace::wire::schema_message;
 
@@ -62,8 +63,20 @@ impl Reader {
     }
 }
 
+/// What a stream of this host begins with. `clock` is that of its first events.
+pub(crate) fn started(host: &HostIdentity, clock: v1::ClockMapping) -> v1::StreamStarted {
+    v1::StreamStarted {
+        hostname: host.hostname.clone(),
+        kernel_release: host.kernel_release.clone(),
+        clock_name: TRACE_CLOCK.to_owned(),
+        clock: Some(clock),
+        watermark_slack_ns: u64::try_from(WATERMARK_SLACK.as_nanos()).unwrap_or(u64::MAX),
+        ..v1::StreamStarted::default()
+    }
+}
+
 /// A place of the log as clients write it.
-pub(super) fn cursor_of(cursor: &Cursor) -> kprobed_event::Cursor {
+pub(crate) fn cursor_of(cursor: &Cursor) -> kprobed_event::Cursor {
     kprobed_event::Cursor {
         boot_id: cursor.boot_id.to_string(),
         epoch: cursor.epoch,

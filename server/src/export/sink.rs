@@ -6,10 +6,12 @@ use std::future::Future;
 use std::time::Duration;
 
 use super::Chunk;
+use kprobed_trace::feed::FeedError;
 use kprobed_trace::spool::Cursor;
 
 /// Why the receiver did not acknowledge something. It is tried again.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("{message}")]
 pub struct SinkError {
     message: String,
     /// Shortest wait before the next attempt, as the receiver asked.
@@ -34,13 +36,11 @@ impl SinkError {
     }
 }
 
-impl fmt::Display for SinkError {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+impl From<FeedError> for SinkError {
+    fn from(error: FeedError) -> Self {
+        Self::new("read the history", error)
     }
 }
-
-impl Error for SinkError {}
 
 /// An error and its causes, each once: libraries mostly name the cause themselves.
 pub(super) fn causes(error: &dyn Error) -> String {

@@ -1,75 +1,22 @@
-//! The status of each exporter: phase, account, failures.
+//! The status of each exporter: state, account, failures.
 
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
+use kprobed_proto::v1::{ExporterLedger, ExporterState};
+
 use super::Sent;
-use super::account::Account;
+use super::account::{Account, Walked};
+use super::read::cursor_of;
 use kprobed_trace::pipeline::Hub;
 use kprobed_trace::spool::Cursor;
 
-/// What an exporter is doing.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub enum Phase {
-    /// It opens its receiver for the first time.
-    #[default]
-    Starting,
-    /// It sends events, or waits for some.
-    Running,
-    /// The receiver does not accept anything. It is tried again.
-    Failing {
-        /// What was tried, and its error.
-        error: String,
-        /// Since when.
-        since: SystemTime,
-        /// Failures in a row.
-        failures: u64,
-        /// When it is tried again.
-        retry_time: SystemTime,
-    },
-}
-
-/// How one exporter stands.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct ExporterStatus {
-    /// Its section of the configuration, such as `jsonl`.
-    pub name: &'static str,
-    /// Where it sends, as an operator would write it.
-    pub destination: String,
-    /// Since when its terms are counted.
-    pub start: SystemTime,
-    /// What it is doing.
-    pub phase: Phase,
-    /// The account of its events.
-    pub account: Account,
-    /// Events of the log that it has not passed. Absent while its cursor is unknown, or in an
-    /// earlier run of the daemon.
-    pub queued: Option<u64>,
-    /// Its cursor.
-    pub place: Option<Cursor>,
-    /// Time of the last acknowledgement.
-    pub acknowledged_time: Option<SystemTime>,
-    /// Requests that failed, or were answered too late.
-    pub failures: u64,
-    /// The last reason for which the receiver refused events finally. Empty: none.
-    pub refusal: String,
-    /// Spans that the receiver refused finally, and calls of which no span could be made.
-    pub dropped_spans: u64,
-    /// Why its cursor could not be stored. Empty: it could.
-    pub place_error: String,
-}
-
-impl ExporterStatus {
-    /// Events of the log since it began. Absent if `queued` is.
-    pub fn read(&self) -> Option<u64> {
-        Some(self.account.passed + self.queued?)
-    }
-}
-
 #[derive(Debug)]
 struct Inner {
-    /// Without what is queued, which is counted when it is asked for.
-    status: ExporterStatus,
+    /// Without the account and the place, and what follows from them.
+    ledger: ExporterLedger,
+    account: Account,
+    place: Option<Cursor>,
     /// The last chunk was not acknowledged, and is sent again: until it is, a connection proves
     /// nothing.
     owes: bool,
@@ -77,12 +24,15 @@ struct Inner {
 
 impl Inner {
     fn run(&mut self) {
-        let Self { status: ExporterStatus { name, phase, .. }, .. } = self;
-        if let Phase::Failing { since, .. } = phase {
-            let outage_s = since.elapsed().unwrap_or_default().as_secs();
-            tracing::info!(exporter = *name, outage_s, "the receiver accepts events again");
+        let ledger = &mut self.ledger;
+        if ledger.state() == ExporterState::Failing {
+            let since = ledger.failing_since.and_then(|since| SystemTime::try_from(since).ok());
+            let outage_s = since.and_then(|since| since.elapsed().ok()).unwrap_or_default().as_secs();
+            tracing::info!(exporter = ledger.name, outage_s, "the receiver accepts events again");
         }
-        *phase = Phase::Running;
+        ledger.set_state(ExporterState::Running);
+        ledger.error.clear();
+        (ledger.failing_since, ledger.failures_in_a_row, ledger.retry_time) = (None, 0, None);
     }
 }
 
@@ -98,21 +48,15 @@ pub(super) struct Shared {
 
 impl Shared {
     pub(super) fn new(name: &'static str, destination: String, hub: Arc<Hub>, now: Cursor) -> Self {
-        let status = ExporterStatus {
-            name,
+        let ledger = ExporterLedger {
+            name: name.to_owned(),
             destination,
-            start: SystemTime::now(),
-            phase: Phase::default(),
-            account: Account::default(),
-            queued: None,
-            place: None,
-            acknowledged_time: None,
-            failures: 0,
-            refusal: String::new(),
-            dropped_spans: 0,
-            place_error: String::new(),
+            start_time: Some(SystemTime::now().into()),
+            state: ExporterState::Starting.into(),
+            ..ExporterLedger::default()
         };
-        Self { name, hub, now, inner: Mutex::new(Inner { status, owes: false }) }
+        let inner = Inner { ledger, account: Account::default(), place: None, owes: false };
+        Self { name, hub, now, inner: Mutex::new(inner) }
     }
 
     pub(super) const fn name(&self) -> &'static str {
@@ -126,7 +70,7 @@ impl Shared {
     /// It goes on here.
     pub(super) fn begin_at(&self, place: Option<Cursor>) {
         let mut inner = self.inner();
-        inner.status.place = inner.status.place.or(place);
+        inner.place = inner.place.or(place);
         drop(inner);
     }
 
@@ -138,37 +82,44 @@ impl Shared {
         }
     }
 
-    /// The receiver could not be reached, or did not acknowledge what was sent.
-    pub(super) fn failed(&self, error: &str, retry_time: SystemTime, was_sending: bool) {
+    /// The receiver did not acknowledge what was sent.
+    pub(super) fn not_taken(&self) {
+        self.inner().owes = true;
+    }
+
+    /// A round of sending has failed.
+    pub(super) fn failed(&self, error: &str, retry_time: SystemTime) {
         let mut inner = self.inner();
-        inner.status.failures += 1;
-        inner.owes |= was_sending;
-        let (since, failures) = match &inner.status.phase {
-            Phase::Failing { since, failures, .. } => (*since, failures + 1),
-            Phase::Starting | Phase::Running => (SystemTime::now(), 1),
-        };
+        let ledger = &mut inner.ledger;
+        ledger.failures += 1;
+        ledger.failures_in_a_row += 1;
         // A server that is away for a night is one line, not thousands.
-        if failures == 1 {
+        if ledger.failures_in_a_row == 1 {
+            ledger.failing_since = Some(SystemTime::now().into());
             tracing::warn!(exporter = self.name, error, "the receiver does not accept events: trying again");
         } else {
+            let failures = ledger.failures_in_a_row;
             tracing::debug!(exporter = self.name, error, failures, "sending failed again");
         }
-        inner.status.phase = Phase::Failing { error: error.to_owned(), since, failures, retry_time };
+        ledger.set_state(ExporterState::Failing);
+        error.clone_into(&mut ledger.error);
+        ledger.retry_time = Some(retry_time.into());
     }
 
     /// The receiver has acknowledged a part of the log.
-    pub(super) fn settled(&self, place: Option<Cursor>, change: impl FnOnce(&mut Account), sent: &Sent) {
+    pub(super) fn settled(&self, place: Option<Cursor>, walked: &Walked, sent: &Sent) {
         let refusal = &sent.reason;
         let mut inner = self.inner();
         inner.owes = false;
         inner.run();
-        change(&mut inner.status.account);
-        inner.status.dropped_spans += sent.dropped_spans;
-        inner.status.place = place.or(inner.status.place);
-        inner.status.acknowledged_time = Some(SystemTime::now());
-        if !refusal.is_empty() && inner.status.refusal != *refusal {
+        inner.account.settle(walked, sent.dropped);
+        inner.place = place.or(inner.place);
+        let ledger = &mut inner.ledger;
+        ledger.dropped_spans += sent.dropped_spans;
+        ledger.acknowledged_time = Some(SystemTime::now().into());
+        if !refusal.is_empty() && ledger.refusal != *refusal {
             tracing::warn!(exporter = self.name, refusal, "the receiver refused events finally");
-            refusal.clone_into(&mut inner.status.refusal);
+            refusal.clone_into(&mut ledger.refusal);
         }
     }
 
@@ -176,40 +127,110 @@ impl Shared {
     pub(super) fn saved(&self, error: Option<String>) {
         let mut inner = self.inner();
         let error = error.unwrap_or_default();
-        if !error.is_empty() && inner.status.place_error.is_empty() {
+        if !error.is_empty() && inner.ledger.place_error.is_empty() {
             tracing::warn!(
                 exporter = self.name,
                 error,
                 "cannot store the cursor of the exporter: events may be sent again"
             );
         }
-        inner.status.place_error = error;
+        inner.ledger.place_error = error;
     }
 
-    fn status(&self) -> ExporterStatus {
-        // First: what is published meanwhile is queued.
-        let status = self.inner().status.clone();
+    fn status(&self) -> ExporterLedger {
+        let inner = self.inner();
+        let (ledger, account, place) = (inner.ledger.clone(), inner.account, inner.place);
+        drop(inner);
+        // After the place: what is published meanwhile is queued.
         let head = self.hub.sequence();
         let is_of_now = |place: &Cursor| (place.boot_id, place.epoch) == (self.now.boot_id, self.now.epoch);
-        let queued = status.place.filter(is_of_now).map(|place| head.saturating_sub(place.sequence));
-        ExporterStatus { queued, ..status }
+        let queued = place.filter(is_of_now).map(|place| head.saturating_sub(place.sequence));
+        let Account { acknowledged, dropped, expired, not_selected, passed, unknown_gaps } = account;
+        ExporterLedger {
+            read: queued.map(|queued| passed + queued),
+            acknowledged,
+            queued,
+            dropped,
+            expired,
+            not_selected,
+            unknown_gaps,
+            cursor: place.map(|place| cursor_of(&place).into()),
+            ..ledger
+        }
     }
 }
 
 /// All exporters of events.
 #[derive(Clone, Debug, Default)]
-pub struct Exporters {
-    list: Arc<Mutex<Vec<Arc<Shared>>>>,
-}
+pub struct Exporters(pub(super) Arc<[Arc<Shared>]>);
 
 impl Exporters {
-    pub(super) fn add(&self, exporter: Arc<Shared>) {
-        self.list.lock().unwrap_or_else(PoisonError::into_inner).push(exporter);
-    }
-
     /// How each of them stands, in the order of the configuration's documentation.
-    pub fn statuses(&self) -> Vec<ExporterStatus> {
-        let list = self.list.lock().unwrap_or_else(PoisonError::into_inner).clone();
-        list.iter().map(|exporter| exporter.status()).collect()
+    pub fn statuses(&self) -> Vec<ExporterLedger> {
+        self.0.iter().map(|exporter| exporter.status()).collect()
+    }
+}
+
+#[cfg(test)]
+impl Exporters {
+    /// Whether every position of the log that an exporter has passed is in exactly one term of its account.
+    pub(crate) fn accounts_close(&self) -> bool {
+        self.0.iter().all(|exporter| exporter.inner().account.closes())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobed_proto::v1;
+    use kprobed_trace::pipeline::samples::hub;
+    use kprobed_trace::spool::BootId;
+
+    use super::*;
+
+    /// Every term reaches the message. A field of the message without a line here does not compile.
+    #[test]
+    fn every_term_arrives() {
+        let place = Cursor { boot_id: BootId([7; 16]), epoch: 1, sequence: 0 };
+        let shared = Shared::new("otlp", "http://127.0.0.1:4317".to_owned(), hub(), place);
+        let retry_time = SystemTime::UNIX_EPOCH;
+        shared.failed("no route", retry_time);
+        let walked = Walked { places: 10, selected: 3, not_selected: 4, expired: 3, unknown_gaps: 6 };
+        shared.settled(
+            Some(place),
+            &walked,
+            &Sent { dropped: 2, dropped_spans: 8, reason: "no body".to_owned() },
+        );
+        let running = shared.status();
+        assert_eq!((running.state(), running.error.as_str()), (ExporterState::Running, ""));
+        assert_eq!((running.failing_since, running.failures_in_a_row, running.retry_time), (None, 0, None));
+        shared.failed("connection refused", retry_time);
+        shared.failed("connection refused", retry_time);
+        shared.saved(Some("the disk is full".to_owned()));
+        let status = shared.status();
+        assert!(status.failing_since.is_some() && status.acknowledged_time.is_some());
+        let expected = ExporterLedger {
+            name: "otlp".to_owned(),
+            start_time: status.start_time,
+            read: Some(10),
+            acknowledged: 1,
+            queued: Some(0),
+            dropped: 2,
+            expired: 3,
+            not_selected: 4,
+            unknown_gaps: 6,
+            failures: 3,
+            destination: "http://127.0.0.1:4317".to_owned(),
+            state: ExporterState::Failing.into(),
+            error: "connection refused".to_owned(),
+            failing_since: status.failing_since,
+            failures_in_a_row: 2,
+            retry_time: Some(retry_time.into()),
+            acknowledged_time: status.acknowledged_time,
+            cursor: Some(v1::Cursor { boot_id: place.boot_id.to_string(), epoch: 1, sequence: 0 }),
+            refusal: "no body".to_owned(),
+            place_error: "the disk is full".to_owned(),
+            dropped_spans: 8,
+        };
+        assert_eq!(status, expected);
     }
 }

@@ -32,6 +32,28 @@ pub(super) fn caller<T>(request: &Request<T>) -> Result<Caller, Error> {
     caller.ok_or_else(|| Error::internal("the request has no caller"))
 }
 
+/// The connection of a call, as a unique number. The front end puts it into the extensions of each
+/// request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ConnectionId(pub u64);
+
+/// What a stream keeps between two messages, charged to its caller. The front end puts it into the extensions of each
+/// request.
+#[derive(Clone)]
+pub struct KeptBytes(Arc<dyn Fn(u64) -> Result<(), Error> + Send + Sync>);
+
+impl KeptBytes {
+    /// `charge` holds so many bytes for the caller, instead of those before, or refuses.
+    pub fn new(charge: impl Fn(u64) -> Result<(), Error> + Send + Sync + 'static) -> Self {
+        Self(Arc::new(charge))
+    }
+
+    /// So many bytes are kept from now on.
+    pub(super) fn set(&self, bytes: usize) -> Result<(), Error> {
+        (self.0)(bytes as u64)
+    }
+}
+
 impl Access {
     /// Refuses a caller that names a probe which it may not observe.
     pub(super) fn require(&self, caller: &Caller, probe: &Probe) -> Result<(), Error> {

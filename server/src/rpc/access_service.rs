@@ -12,7 +12,7 @@ use kprobed_rights::{Decision, Limit, METHODS, Method, Object, Principal, Questi
 use tonic::{Request, Response, Status};
 
 use super::access::caller;
-use super::labels;
+use super::messages;
 use super::services::Services;
 use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
@@ -97,7 +97,7 @@ impl Services {
         request: &v1::CheckAccessRequest,
     ) -> Result<Option<About>, Error> {
         let shows_addresses = self.access.rights.show_addresses(caller);
-        let labels = labels::of(request.labels.clone())?;
+        let labels = messages::labels(request.labels.clone())?;
         match &request.object {
             None => Ok(None),
             Some(Asked::Definition(text)) => self.would_be((sight, shows_addresses), text, labels).map(Some),

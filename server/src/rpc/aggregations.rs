@@ -3,7 +3,6 @@
 //! Owns the timing of a stream, and the deletion of an aggregation that is bound to one. Never
 //! counts anything.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -16,24 +15,15 @@ use kprobed_proto::v1::stream_aggregation_response::Message;
 use prost::Message as _;
 use tokio::runtime::Handle;
 use tokio::time::{Interval, MissedTickBehavior};
-use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
-use super::access::{self, Access};
+use super::access::{self, KeptBytes};
+use super::events::Responses;
 use super::hidden;
-use super::kept::KeptBytes;
+use super::services::Services;
 use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
 use kprobed_control::{ControlHandle, CreateAggregation, NumberedAggregation, grown_since};
-
-/// The service.
-#[derive(Clone, Debug)]
-pub(super) struct AggregationServer {
-    /// Carries out all requests.
-    pub(super) control: ControlHandle,
-    /// Which probes a caller may observe.
-    pub(super) access: Access,
-}
 
 /// Time between two snapshots unless the client says otherwise.
 const DEFAULT_INTERVAL: Duration = Duration::from_secs(1);
@@ -44,9 +34,9 @@ const MIN_INTERVAL: Duration = Duration::from_millis(100);
 /// The longest one: a moment that is later than a clock can show does not come.
 const MAX_INTERVAL: Duration = Duration::from_hours(24);
 
-impl AggregationServer {
+impl Services {
     /// Has the audit log say that the caller begins to receive the counts.
-    fn note_read(&self, caller: &Caller, aggregation: &v1::Aggregation) {
+    fn note_counts(&self, caller: &Caller, aggregation: &v1::Aggregation) {
         let Some(spec) = aggregation.spec.as_ref().and_then(|spec| spec.aggregation.as_ref()) else { return };
         let names = match spec {
             Spec::Histogram(spec) => vec![spec.probe.clone()],
@@ -55,21 +45,20 @@ impl AggregationServer {
         let stacks = aggregation.keys.iter().any(|key| key.name == "stack");
         self.access.note_read(caller, &names, if stacks { "counts by call stack" } else { "counts" });
     }
+}
 
-    async fn create(
-        &self,
-        caller: &Caller,
-        name: String,
-        spec: Option<v1::AggregationSpec>,
-        ttl: Option<Duration>,
-        bound_to_stream: bool,
-    ) -> Result<NumberedAggregation, Error> {
-        let spec = spec.and_then(|spec| spec.aggregation);
-        let spec =
-            spec.ok_or_else(|| Error::bad_argument("spec", "`spec` must be a histogram or a latency"))?;
-        let request = CreateAggregation { name, spec, ttl, bound_to_stream };
-        self.control.create_aggregation(caller, request).await
-    }
+async fn create(
+    control: &ControlHandle,
+    caller: &Caller,
+    name: String,
+    spec: Option<v1::AggregationSpec>,
+    ttl: Option<Duration>,
+    bound_to_stream: bool,
+) -> Result<NumberedAggregation, Error> {
+    let spec = spec.and_then(|spec| spec.aggregation);
+    let spec = spec.ok_or_else(|| Error::bad_argument("spec", "`spec` must be a histogram or a latency"))?;
+    let request = CreateAggregation { name, spec, ttl, bound_to_stream };
+    control.create_aggregation(caller, request).await
 }
 
 /// A duration in a request.
@@ -126,7 +115,7 @@ struct Snapshots {
     before: Option<v1::AggregationSnapshot>,
     shows_addresses: bool,
     /// Who counts what: a right can end while counts are read.
-    server: AggregationServer,
+    control: ControlHandle,
     caller: Caller,
     /// What `before` takes.
     kept: Option<KeptBytes>,
@@ -139,7 +128,7 @@ const SNAPSHOT_TIMES: usize = 3;
 impl Snapshots {
     async fn next(&mut self) -> Result<v1::AggregationSnapshot, Error> {
         self.interval.tick().await;
-        let snapshot = self.server.control.read_aggregation(&self.caller, &self.which).await?;
+        let snapshot = self.control.read_aggregation(&self.caller, &self.which).await?;
         let message = match &self.before {
             Some(before) if self.deltas => shown(grown_since(&snapshot, before), self.shows_addresses),
             _ => shown(snapshot.clone(), self.shows_addresses),
@@ -155,9 +144,8 @@ impl Snapshots {
 }
 
 #[tonic::async_trait]
-impl AggregationService for AggregationServer {
-    type StreamAggregationStream =
-        Pin<Box<dyn Stream<Item = Result<v1::StreamAggregationResponse, Status>> + Send>>;
+impl AggregationService for Services {
+    type StreamAggregationStream = Responses<v1::StreamAggregationResponse>;
 
     async fn create_aggregation(
         &self,
@@ -166,7 +154,7 @@ impl AggregationService for AggregationServer {
         let caller = access::caller(&request)?;
         let request = request.into_inner();
         let ttl = duration("ttl", request.ttl)?;
-        let made = self.create(&caller, request.name, request.spec, ttl, false).await?;
+        let made = create(&self.control, &caller, request.name, request.spec, ttl, false).await?;
         let aggregation = Some(Arc::unwrap_or_clone(made.aggregation));
         Ok(Response::new(v1::CreateAggregationResponse { aggregation }))
     }
@@ -204,20 +192,19 @@ impl AggregationService for AggregationServer {
         let (which, bound) = match request.source {
             Some(Source::Name(name)) => (self.control.aggregation(&caller, name).await?, None),
             Some(Source::Spec(spec)) => {
-                let (server, caller) = (self.clone(), caller.clone());
+                let (control, caller) = (self.control.clone(), caller.clone());
                 // If a client leaves while the aggregation is being created, this call is cancelled
                 // and the task goes on: it then deletes the aggregation at once.
                 let made = Handle::current().spawn(async move {
-                    let made = server.create(&caller, String::new(), Some(spec), None, true).await?;
-                    let bound =
-                        Bound { control: server.control, number: made.number, runtime: Handle::current() };
+                    let made = create(&control, &caller, String::new(), Some(spec), None, true).await?;
+                    let bound = Bound { control, number: made.number, runtime: Handle::current() };
                     Ok::<_, Error>((made, Some(bound)))
                 });
                 made.await.map_err(Error::internal)??
             }
             None => return Err(Error::bad_argument("source", "`name` or `spec` is required").into()),
         };
-        self.note_read(&caller, &which.aggregation);
+        self.note_counts(&caller, &which.aggregation);
         // Deltas begin with the present counts, and a single reading has no others; otherwise the first
         // snapshot comes after one interval.
         let at_once = request.deltas || (request.once && bound.is_none());
@@ -227,7 +214,7 @@ impl AggregationService for AggregationServer {
         interval.set_missed_tick_behavior(MissedTickBehavior::Delay);
         let started = Message::Started(v1::Aggregation::clone(&which.aggregation));
         let snapshots = Snapshots {
-            server: self.clone(),
+            control: self.control.clone(),
             caller,
             which,
             interval,

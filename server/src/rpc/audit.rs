@@ -16,7 +16,7 @@ use tokio::sync::watch;
 use tonic::{Request, Response, Status};
 
 use super::events::Responses;
-use super::messages::{self, known};
+use super::messages::known;
 use super::probes::non_empty;
 use kprobed_control::error::Error;
 use kprobed_control::store::{AuditPage, Store, StoredEntry};
@@ -172,7 +172,7 @@ fn message(stored: StoredEntry, record: Record) -> v1::AuditEntry {
         sequence: stored.sequence,
         digest: stored.digest.0.to_vec(),
         record: stored.record,
-        time: Some(messages::timestamp(SystemTime::UNIX_EPOCH + Duration::from_nanos(record.time_unix_nano))),
+        time: Some((SystemTime::UNIX_EPOCH + Duration::from_nanos(record.time_unix_nano)).into()),
         action: action(entry.action).into(),
         principal: entry.principal,
         method: entry.method,

@@ -10,9 +10,8 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::probe_change::Change as Asked;
 use kprobed_proto::v1::probe_outcome::Outcome;
 
-use super::messages;
 use super::probes::{non_empty, request_key};
-use super::{labels, metadata};
+use super::{messages, metadata};
 use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
 use kprobed_control::status;
@@ -34,7 +33,7 @@ pub(super) fn creation(caller: &Caller, mut request: v1::CreateProbeRequest) -> 
     let (id, validate_only) = (take(&mut request.request_id), take(&mut request.validate_only));
     let labels = take(&mut request.labels);
     let key = request_key(caller, &id, "create", &request, &labels)?;
-    let labels = labels::of(labels)?;
+    let labels = messages::labels(labels)?;
     Ok(CreateRequest {
         definition: Arc::new(DefinitionText::new(request.definition)),
         name: name(request.name)?,
@@ -65,7 +64,7 @@ pub(super) fn update(caller: &Caller, mut request: v1::UpdateProbeRequest) -> Re
     let etag = non_empty(take(&mut request.etag));
     let labels = take(&mut request.set_labels);
     let key = request_key(caller, &id, "update", &request, &labels)?;
-    let labels = labels::change(labels, request.remove_labels)?;
+    let labels = messages::label_change(labels, request.remove_labels)?;
     Ok(UpdateRequest {
         name: request.name,
         definition: request.definition.map(|text| Arc::new(DefinitionText::new(text))),

@@ -6,24 +6,21 @@
 //! checks themselves run on a blocking thread, one message at a time, and no thread waits for a
 //! client. Never judges a definition itself.
 
-use std::pin::Pin;
 use std::sync::Arc;
 
-use futures_util::{Stream, TryStreamExt as _, stream};
+use futures_util::{TryStreamExt as _, stream};
 use kprobed_proto::v1;
 use kprobed_rights::Principal;
 use prost::Message as _;
 use tonic::{Status, Streaming};
 
+use super::events::Responses;
 use super::verdict::{Viewer, answer};
 use kprobed_control::auth::Rights;
 use kprobed_control::error::Error;
 use kprobed_lang::definition::{CutDefinition, Cutter};
 use kprobed_verdict::checker::{Checker, DefinitionText};
 use kprobed_verdict::message::Detail;
-
-/// The responses to a stream of checks.
-pub(super) type CheckStream = Pin<Box<dyn Stream<Item = Result<v1::CheckProbesResponse, Status>> + Send>>;
 
 /// Most verdicts in one message: small enough that the first of many arrive soon.
 const MESSAGE_CHECKS: usize = 512;
@@ -52,7 +49,7 @@ pub(super) fn stream(
     (rights, principal): (Arc<Rights>, Arc<Principal>),
     requests: Streaming<v1::CheckProbesRequest>,
     viewer: Viewer,
-) -> CheckStream {
+) -> Responses<v1::CheckProbesResponse> {
     let checks = Checks {
         checker,
         rights,

@@ -17,14 +17,14 @@ use tonic::{Request, Response, Status};
 use super::access::{self, Access};
 use super::rows::BatchRows;
 use super::{ledger, messages, selected, start, view};
-use crate::export::Exporters;
+use crate::export::{Exporters, cursor_of, started};
 use kprobed_control::auth::{Caller, Share};
 use kprobed_control::error::Error;
 use kprobed_control::{ControlHandle, Probe, Sight};
-use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
+use kprobed_host::kernel::{ClockMapping, HostIdentity};
 use kprobed_trace::feed::{Feed, Log};
 use kprobed_trace::filter::KernelFilterFeatures;
-use kprobed_trace::pipeline::{Delivery, Hub, Item, Subscription, View, WATERMARK_SLACK};
+use kprobed_trace::pipeline::{Delivery, Hub, Item, View};
 use kprobed_trace::spool::Cursor;
 use kprobed_trace::wire::{Projection, schema_message};
 
@@ -51,11 +51,6 @@ pub struct EventServer {
 pub(super) type Responses<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
 impl EventServer {
-    /// Refuses a filter or a field that no selected source can have.
-    fn judge(&self, view: &View, text: &str, start: Option<&v1::StreamStart>) -> Result<(), Error> {
-        selected::judge(&self.access.registry, &self.hub, view, text, start)
-    }
-
     /// The view without what the caller may not observe, and the bytes of its queue. If that is all that it
     /// selects now, the caller learns why. `asked` are the probes as the client names them, and the bytes that it
     /// wants for the queue, 0 for nothing.
@@ -90,45 +85,11 @@ impl EventServer {
         self.access.note_read(caller, &names, what);
         Ok((view, queue))
     }
-
-    fn started(&self, subscription: &Subscription, filters: Vec<v1::ProbeFilter>) -> v1::StreamStarted {
-        v1::StreamStarted {
-            subscriber_id: subscription.id(),
-            hostname: self.host.hostname.clone(),
-            kernel_release: self.host.kernel_release.clone(),
-            clock_name: TRACE_CLOCK.to_owned(),
-            clock: Some(messages::clock(ClockMapping::sample())),
-            watermark_slack_ns: u64::try_from(WATERMARK_SLACK.as_nanos()).unwrap_or(u64::MAX),
-            filters,
-        }
-    }
-}
-
-/// Whether a stream has events from before the call.
-fn begins_in_the_past(start: Option<&v1::StreamStart>) -> bool {
-    start.is_some_and(|start| start.start.is_some())
 }
 
 /// A position in the log of this run.
 fn place(feed: &Feed, sequence: u64) -> v1::Cursor {
-    start::message(&Cursor { sequence, ..feed.run() })
-}
-
-/// Counts events that arrive after a watermark that is later than they are.
-#[derive(Debug, Default)]
-struct Late {
-    watermark_ns: u64,
-    events: u64,
-}
-
-impl Late {
-    /// Events are delivered. If an entry begins before the watermark, all of its events count,
-    /// since their times are not compared one by one here: an upper bound.
-    const fn delivered(&mut self, delivery: &Delivery) {
-        if delivery.span.first_ns < self.watermark_ns {
-            self.events += delivery.events;
-        }
-    }
+    cursor_of(&Cursor { sequence, ..feed.run() }).into()
 }
 
 /// A stream under way.
@@ -144,7 +105,10 @@ struct EventMessages {
     /// The run of the daemon that the last items are of; its sequence has no meaning.
     run: Cursor,
     known_schemas: HashSet<u32>,
-    late: Late,
+    /// The last watermark, in nanoseconds.
+    watermark_ns: u64,
+    /// Events that came after a watermark that is later than they are.
+    late_events: u64,
 }
 
 impl EventMessages {
@@ -153,10 +117,14 @@ impl EventMessages {
     }
 
     fn push_events(&mut self, delivery: &Delivery) -> Result<(), Error> {
-        self.late.delivered(delivery);
+        // If an entry begins before the watermark, all of its events count, since their times are not compared one by
+        // one here: an upper bound.
+        if delivery.span.first_ns < self.watermark_ns {
+            self.late_events += delivery.events;
+        }
         if let Some(rows) = &mut self.rows {
             let sequence = delivery.sequence + delivery.log_events;
-            let end = start::message(&Cursor { sequence, ..self.run });
+            let end = cursor_of(&Cursor { sequence, ..self.run }).into();
             return rows.take(delivery, &self.projection, end).map_err(Error::internal);
         }
         for origin in delivery.origins.iter() {
@@ -193,8 +161,8 @@ impl EventMessages {
                         rows.begin_epoch();
                     }
                     // The clock was restarted.
-                    self.late.watermark_ns = 0;
-                    let cursor = Some(start::message(&cursor));
+                    self.watermark_ns = 0;
+                    let cursor = Some(cursor_of(&cursor).into());
                     self.push(Message::Epoch(v1::EpochStarted { cursor, may_miss }));
                 }
                 Some(Item::CaughtUp(sequence)) => {
@@ -202,8 +170,8 @@ impl EventMessages {
                 }
                 Some(Item::Loss(loss)) => self.push(Message::Loss((&loss).into())),
                 Some(Item::Watermark(watermark_ns)) => {
-                    self.late.watermark_ns = watermark_ns;
-                    let late_events = self.late.events;
+                    self.watermark_ns = watermark_ns;
+                    let late_events = self.late_events;
                     self.push(Message::Watermark(v1::Watermark { watermark_ns, late_events }));
                 }
                 Some(Item::Progress(sequence)) => {
@@ -235,10 +203,12 @@ impl EventService for EventServer {
         };
         let names = request.selection.as_ref().map(|selection| selection.probes.clone()).unwrap_or_default();
         let view = view::of(request.selection, request.fields, request.delivery)?;
-        let past = begins_in_the_past(request.start.as_ref());
+        // Whether it has events from before the call.
+        let past = request.start.as_ref().is_some_and(|start| start.start.is_some());
         let (mut view, queue) = self.permitted(view, &caller, past, (&names, asked))?;
-        self.judge(&view, &text, request.start.as_ref())?;
-        let filters = selected::filters(&self.access.registry, &self.hub, &view, self.filter_features);
+        let registry = &self.access.registry;
+        selected::judge(registry, &self.hub, &view, &text, request.start.as_ref())?;
+        let filters = selected::filters(registry, &self.hub, &view, self.filter_features);
         let projection = view.projection.clone();
         if has_rows {
             // What is left out of them is known when they are made: a process also without the name of its task.
@@ -254,7 +224,9 @@ impl EventService for EventServer {
             }
         }
         let feed = Feed::open(&self.log, self.hub.subscribe(view), start).await.map_err(start::ended)?;
-        let started = self.started(feed.subscription(), filters);
+        let subscriber_id = feed.subscription().id();
+        let begun = started(&self.host, messages::clock(ClockMapping::sample()));
+        let started = v1::StreamStarted { subscriber_id, filters, ..begun };
         let mut stream = EventMessages {
             run: feed.run(),
             feed,
@@ -263,7 +235,8 @@ impl EventService for EventServer {
             ready: VecDeque::new(),
             rows: has_rows.then(BatchRows::new),
             known_schemas: HashSet::new(),
-            late: Late::default(),
+            watermark_ns: 0,
+            late_events: 0,
         };
         stream.push(Message::Started(started));
         // The last message may be the reason why it ends.
@@ -290,6 +263,6 @@ impl EventService for EventServer {
             None => None,
         };
         let exporters = self.exporters.statuses();
-        Ok(Response::new(ledger::response(&ledger, history.as_ref(), &exporters, sight.shows_host())))
+        Ok(Response::new(ledger::response(&ledger, history.as_ref(), exporters, sight.shows_host())))
     }
 }

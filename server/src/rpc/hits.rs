@@ -7,9 +7,9 @@ use std::time::SystemTime;
 
 use kprobed_proto::v1;
 
+use super::messages;
 use super::probes::non_empty;
 use super::services::Services;
-use super::{labels, messages};
 use kprobed_control::error::Error;
 use kprobed_control::store::{RatePage, RateQuery};
 use kprobed_control::{Registry, Sight};
@@ -45,7 +45,7 @@ impl Services {
         sight: &Sight,
     ) -> Result<Vec<v1::HitProfile>, Error> {
         let glob = non_empty(request.name_glob).map(Glob::new);
-        let selector = labels::selector("label_selector", &request.label_selector)?;
+        let selector = messages::selector("label_selector", &request.label_selector)?;
         let selected = |uid: ProbeUid| {
             selector.is_empty()
                 || self.access.registry.by_uid(uid).is_some_and(|probe| selector.matches(&probe.spec.labels))
@@ -96,7 +96,7 @@ fn query(
     }
     let after = non_empty(request.page_token).map(|token| token.parse::<i64>()).transpose();
     let after = after.map_err(|_number| Error::page_token())?;
-    let selector = labels::selector("label_selector", &request.label_selector)?;
+    let selector = messages::selector("label_selector", &request.label_selector)?;
     Ok(RateQuery {
         start,
         end,

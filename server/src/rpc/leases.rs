@@ -2,22 +2,17 @@
 //!
 //! Owns the stream of a hold, and the connection that it counts for. Never deletes a probe.
 
-use std::pin::Pin;
 use std::sync::Arc;
 use std::time::Duration;
 
 use futures_util::stream;
 use kprobed_proto::v1;
 use kprobed_proto::v1::lease_service_server::LeaseService;
-use tokio_stream::Stream;
 use tonic::{Request, Response, Status};
 
+use super::access::ConnectionId;
+use super::events::Responses;
 use kprobed_control::Holds;
-
-/// The connection of a call, as a unique number. The front end puts it into the extensions of each
-/// request.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct ConnectionId(pub u64);
 
 /// The service.
 #[derive(Debug)]
@@ -28,13 +23,10 @@ pub(super) struct LeaseServer {
     pub(super) vanished_after: Duration,
 }
 
-/// A stream whose hold ends when it is dropped: with the response, or with the call if there is
-/// none yet.
-type HoldStream = Pin<Box<dyn Stream<Item = Result<v1::HoldProbesResponse, Status>> + Send>>;
-
 #[tonic::async_trait]
 impl LeaseService for LeaseServer {
-    type HoldProbesStream = HoldStream;
+    /// The hold ends when it is dropped: with the response, or with the call if there is none yet.
+    type HoldProbesStream = Responses<v1::HoldProbesResponse>;
 
     async fn hold_probes(
         &self,
@@ -53,7 +45,7 @@ impl LeaseService for LeaseServer {
             }
             Some((Ok(first?), (hold, None)))
         });
-        Ok(Response::new(Box::pin(stream) as HoldStream))
+        Ok(Response::new(Box::pin(stream) as Self::HoldProbesStream))
     }
 }
 

@@ -6,8 +6,7 @@ use std::time::{Duration, UNIX_EPOCH};
 
 use kprobed_proto::v1;
 
-use super::{messages, start};
-use crate::export::{ExporterStatus, Phase};
+use super::messages;
 use kprobed_control::{Ledger, Probe, ProbeLedger, Terms, Trouble};
 use kprobed_trace::history::HistoryCounts;
 use kprobed_trace::pipeline::{BufferCounts, Overflow, SubscriberCounts};
@@ -20,7 +19,7 @@ const HIDDEN_FILE: &str = "a file was damaged; GetHost has its name";
 pub(super) fn response(
     ledger: &Ledger,
     history: Option<&HistoryCounts>,
-    exporters: &[ExporterStatus],
+    exporters: Vec<v1::ExporterLedger>,
     shows_host: bool,
 ) -> v1::GetLedgerResponse {
     v1::GetLedgerResponse {
@@ -30,7 +29,7 @@ pub(super) fn response(
         settled: ledger.settled,
         spool: history.map(|counts| spool(counts, shows_host)),
         problems: ledger.problems.iter().filter_map(|probe| problem(probe)).collect(),
-        exporters: exporters.iter().map(|status| exporter(status, shows_host)).collect(),
+        exporters: exporters.into_iter().map(|one| exporter(one, shows_host)).collect(),
     }
 }
 
@@ -73,7 +72,7 @@ fn spool(history: &HistoryCounts, shows_host: bool) -> v1::SpoolLedger {
         available: stats.events,
         expired: history.expired,
         bytes: stats.bytes,
-        oldest_time: oldest_ns.map(|ns| messages::timestamp(UNIX_EPOCH + Duration::from_nanos(ns))),
+        oldest_time: oldest_ns.map(|ns| (UNIX_EPOCH + Duration::from_nanos(ns)).into()),
         last_error: stats.last_error.as_ref().map(|text| of_host(text, HIDDEN_ERROR)).unwrap_or_default(),
         damaged: stats.damaged.iter().map(|text| of_host(text, HIDDEN_FILE)).collect(),
     }
@@ -105,7 +104,7 @@ fn subscriber(subscriber: &SubscriberCounts) -> v1::SubscriberLedger {
     };
     v1::SubscriberLedger {
         subscriber_id: subscriber.id,
-        start_time: Some(messages::timestamp(subscriber.start)),
+        start_time: Some(subscriber.start.into()),
         read: counts.read,
         not_selected: counts.not_selected,
         filtered: counts.filtered,
@@ -123,39 +122,16 @@ fn subscriber(subscriber: &SubscriberCounts) -> v1::SubscriberLedger {
     }
 }
 
-fn exporter(status: &ExporterStatus, shows_host: bool) -> v1::ExporterLedger {
-    let terms = &status.account.terms;
-    let of_host = |text: &String| if shows_host { text.clone() } else { String::new() };
-    let exporter = v1::ExporterLedger {
-        name: status.name.to_owned(),
-        start_time: Some(messages::timestamp(status.start)),
-        read: status.read(),
-        acknowledged: terms.acknowledged,
-        queued: status.queued,
-        dropped: terms.dropped,
-        expired: terms.expired,
-        not_selected: terms.not_selected,
-        unknown_gaps: status.account.unknown_gaps,
-        failures: status.failures,
-        destination: of_host(&status.destination),
-        acknowledged_time: status.acknowledged_time.map(messages::timestamp),
-        cursor: status.place.as_ref().map(start::message),
-        refusal: of_host(&status.refusal),
-        place_error: of_host(&status.place_error),
-        dropped_spans: status.dropped_spans,
-        ..Default::default()
-    };
-    match &status.phase {
-        Phase::Starting => v1::ExporterLedger { state: v1::ExporterState::Starting.into(), ..exporter },
-        Phase::Running => v1::ExporterLedger { state: v1::ExporterState::Running.into(), ..exporter },
-        Phase::Failing { error, since, failures, retry_time } => v1::ExporterLedger {
-            state: v1::ExporterState::Failing.into(),
-            error: of_host(error),
-            failing_since: Some(messages::timestamp(*since)),
-            failures_in_a_row: *failures,
-            retry_time: Some(messages::timestamp(*retry_time)),
-            ..exporter
-        },
+fn exporter(exporter: v1::ExporterLedger, shows_host: bool) -> v1::ExporterLedger {
+    if shows_host {
+        return exporter;
+    }
+    v1::ExporterLedger {
+        destination: String::new(),
+        error: String::new(),
+        refusal: String::new(),
+        place_error: String::new(),
+        ..exporter
     }
 }
 
@@ -164,7 +140,6 @@ mod tests {
     use std::sync::Arc;
 
     use super::*;
-    use crate::export::{Account, Terms as ExporterTerms};
     use kprobed_control::{ProbeState, samples};
     use kprobed_lang::model::{Hits, ProbeName, ProbeUid};
     use kprobed_trace::pipeline::{ProbeCounts, QueueCounts, Span};
@@ -248,34 +223,26 @@ mod tests {
         HistoryCounts { read: 21, stored: 22, in_memory: 25, not_stored: 23, expired: 24, stats }
     }
 
-    fn failing() -> ExporterStatus {
-        let terms = ExporterTerms { acknowledged: 1, dropped: 2, expired: 3, not_selected: 4 };
-        let time = |s| UNIX_EPOCH + Duration::from_secs(s);
-        ExporterStatus {
-            name: "otlp",
-            destination: "http://127.0.0.1:4317".to_owned(),
-            start: time(1),
-            phase: Phase::Failing {
-                error: "connection refused".to_owned(),
-                since: time(2),
-                failures: 5,
-                retry_time: time(3),
-            },
-            account: Account { terms, passed: 10, unknown_gaps: 6 },
-            queued: Some(5),
-            place: Some(Cursor { boot_id: BootId([7; 16]), epoch: 1, sequence: 2 }),
-            acknowledged_time: Some(time(4)),
+    fn failing() -> v1::ExporterLedger {
+        v1::ExporterLedger {
+            name: "otlp".to_owned(),
+            acknowledged: 1,
             failures: 7,
+            destination: "http://127.0.0.1:4317".to_owned(),
+            state: v1::ExporterState::Failing.into(),
+            error: "connection refused".to_owned(),
+            failures_in_a_row: 5,
             refusal: "no body".to_owned(),
             place_error: "the disk is full".to_owned(),
             dropped_spans: 8,
+            ..Default::default()
         }
     }
 
     /// Every term reaches the message. A field of a message without a line here does not compile.
     #[test]
     fn every_term_arrives() {
-        let mut response = response(&full(), Some(&history()), &[failing()], true);
+        let mut response = response(&full(), Some(&history()), vec![failing()], true);
         let span = Some(v1::TermSpan { first_ns: 1, last_ns: 2 });
         let probe = v1::ProbeLedger {
             probe: "kprobes/a".to_owned(),
@@ -312,7 +279,7 @@ mod tests {
         assert_eq!(response.buffers.pop(), Some(buffer));
         let subscriber = v1::SubscriberLedger {
             subscriber_id: 3,
-            start_time: Some(messages::timestamp(UNIX_EPOCH + Duration::from_secs(1))),
+            start_time: Some((UNIX_EPOCH + Duration::from_secs(1)).into()),
             read: 1,
             not_selected: 2,
             filtered: 3,
@@ -337,7 +304,7 @@ mod tests {
             available: 3,
             expired: 24,
             bytes: 1,
-            oldest_time: Some(messages::timestamp(UNIX_EPOCH + Duration::from_nanos(4))),
+            oldest_time: Some((UNIX_EPOCH + Duration::from_nanos(4)).into()),
             last_error: "no space".to_owned(),
             damaged: vec!["a file".to_owned()],
         };
@@ -349,37 +316,13 @@ mod tests {
             hint: "switch it on".to_owned(),
         };
         assert_eq!(response.problems.pop(), Some(problem));
-        let time = |s| Some(messages::timestamp(UNIX_EPOCH + Duration::from_secs(s)));
-        let exporter = v1::ExporterLedger {
-            name: "otlp".to_owned(),
-            start_time: time(1),
-            read: Some(15),
-            acknowledged: 1,
-            queued: Some(5),
-            dropped: 2,
-            expired: 3,
-            not_selected: 4,
-            unknown_gaps: 6,
-            failures: 7,
-            destination: "http://127.0.0.1:4317".to_owned(),
-            state: v1::ExporterState::Failing.into(),
-            error: "connection refused".to_owned(),
-            failing_since: time(2),
-            failures_in_a_row: 5,
-            retry_time: time(3),
-            acknowledged_time: time(4),
-            cursor: failing().place.as_ref().map(start::message),
-            refusal: "no body".to_owned(),
-            place_error: "the disk is full".to_owned(),
-            dropped_spans: 8,
-        };
-        assert_eq!(response.exporters.pop(), Some(exporter));
+        assert_eq!(response.exporters.pop(), Some(failing()));
         assert!(response.settled);
     }
 
     #[test]
     fn without_the_host_an_exporter_is_its_state_and_its_account() {
-        let [shown, hidden] = [true, false].map(|shows| exporter(&failing(), shows));
+        let [shown, hidden] = [true, false].map(|shows| exporter(failing(), shows));
         let texts = String::new;
         let expected = v1::ExporterLedger {
             destination: texts(),

@@ -2,7 +2,8 @@
 //!
 //! Never decides anything.
 
-use std::time::{Duration, SystemTime};
+use std::collections::HashMap;
+use std::time::SystemTime;
 
 use kprobed_proto::v1;
 use prost_types::Timestamp;
@@ -13,15 +14,10 @@ use kprobed_control::store::ProbeSpec;
 use kprobed_control::{CountedHits, PlannedStep, Probe, Trouble};
 use kprobed_host::kernel::{ClockMapping, trace_clock_ns};
 use kprobed_lang::definition::ProbeKind;
-use kprobed_lang::model::{HitProfile, KernelChange, Lease, StateRecord};
+use kprobed_lang::model::{HitProfile, KernelChange, LabelChange, LabelSelector, Labels, Lease, StateRecord};
 use kprobed_trace::pipeline::Span;
 use kprobed_trace::wire::schema_message;
 use kprobed_verdict::message::{diagnostic, length, meaning_change};
-
-/// A time.
-pub(crate) fn timestamp(time: SystemTime) -> Timestamp {
-    Timestamp::from(time)
-}
 
 /// When a probe fires.
 pub(crate) const fn kind(kind: ProbeKind) -> v1::ProbeKind {
@@ -53,8 +49,8 @@ pub(crate) fn probe(probe: &Probe) -> v1::Probe {
         state_reason: reason.to_owned(),
         state_message: message.to_owned(),
         state_hint: hint.to_owned(),
-        create_time: Some(timestamp(probe.create_time)),
-        update_time: Some(timestamp(probe.update_time)),
+        create_time: Some(probe.create_time.into()),
+        update_time: Some(probe.update_time.into()),
         etag: probe.etag(),
         schema: probe.schema.as_ref().map(|fields| schema_message(0, &probe.name, probe.uid, fields, None)),
         warnings: probe.warnings.iter().map(diagnostic).collect(),
@@ -65,7 +61,7 @@ pub(crate) fn probe(probe: &Probe) -> v1::Probe {
         declared_by: metadata.declared_by.clone().unwrap_or_default(),
         lease: metadata.lease.as_ref().map(|of_probe| lease(of_probe, (SystemTime::now(), trace_clock_ns()))),
         on_kernel_change: policy(metadata.on_kernel_change).into(),
-        state_time: probe.state_time.map(timestamp),
+        state_time: probe.state_time.map(Timestamp::from),
         hit_cost: None,
         creator: probe.creator.clone(),
         meaning_change: probe.guarded.change.as_deref().map(meaning_change),
@@ -78,7 +74,7 @@ pub(crate) fn profile(profile: &HitProfile) -> v1::HitProfile {
         probe: profile.name.to_string(),
         probe_uid: profile.uid.0,
         boot_id: profile.boot_id.clone(),
-        time: Some(timestamp(profile.time)),
+        time: Some(profile.time.into()),
         hits: profile.hits.hits,
         nmissed: profile.hits.nmissed,
         ..v1::HitProfile::default()
@@ -99,7 +95,7 @@ pub(crate) fn lease(lease: &Lease, now: (SystemTime, u64)) -> v1::Lease {
     match lease {
         Lease::Until { duration, end } => v1::Lease {
             duration: prost_types::Duration::try_from(*duration).ok(),
-            expire_time: Some(timestamp(end.wall_seen_from(now))),
+            expire_time: Some(end.wall_seen_from(now).into()),
             holder: String::new(),
         },
         Lease::Held { holder } => v1::Lease { holder: holder.clone(), ..v1::Lease::default() },
@@ -127,11 +123,6 @@ pub(super) fn known<T, E>(value: Result<T, E>, field: &'static str) -> Result<T,
             format!("`{field}` has a value that this version of the daemon does not know"),
         )
     })
-}
-
-/// A duration as a message. Absent if it cannot be represented.
-pub(super) fn duration(duration: Duration) -> Option<prost_types::Duration> {
-    prost_types::Duration::try_from(duration).ok()
 }
 
 /// The steps that would be taken.
@@ -162,7 +153,7 @@ pub(super) fn state_record(record: &StateRecord) -> v1::ProbeStateRecord {
         state_reason: record.reason.clone(),
         state_message: record.message.clone(),
         state_hint: record.hint.clone(),
-        time: Some(timestamp(record.time)),
+        time: Some(record.time.into()),
     }
 }
 
@@ -176,4 +167,65 @@ pub(super) fn clock(mapping: ClockMapping) -> v1::ClockMapping {
 
 pub(super) fn span(span: Span) -> Option<v1::TermSpan> {
     (span.last_ns != 0).then_some(v1::TermSpan { first_ns: span.first_ns, last_ns: span.last_ns })
+}
+
+/// The labels of a new probe.
+pub(super) fn labels(labels: HashMap<String, String>) -> Result<Labels, Error> {
+    Labels::new(labels).map_err(|error| Error::labels("labels", &error))
+}
+
+/// The label changes of an update.
+pub(super) fn label_change(set: HashMap<String, String>, remove: Vec<String>) -> Result<LabelChange, Error> {
+    let set = Labels::new(set).map_err(|error| Error::labels("set_labels", &error))?;
+    LabelChange::new(set, remove).map_err(|error| Error::labels("remove_labels", &error))
+}
+
+/// The selector of a listing, or of a stream of events. `field` is the field of the request with
+/// the text.
+pub(super) fn selector(field: &'static str, text: &str) -> Result<LabelSelector, Error> {
+    text.parse().map_err(|error| Error::labels(field, &error))
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobed_client::{Error, RpcError};
+    use tonic::Status;
+
+    use super::*;
+    use kprobed_control::error;
+
+    fn refusal<T>(result: Result<T, error::Error>) -> RpcError {
+        match result.map(drop).map_err(|error| Error::from(Status::from(error))) {
+            Err(Error::Rpc(error)) => *error,
+            other => panic!("{other:?}"),
+        }
+    }
+
+    fn map(pairs: &[(&str, &str)]) -> HashMap<String, String> {
+        pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+    }
+
+    /// Field, text and span of a refusal.
+    fn place(error: &RpcError) -> (&str, &str, (u32, u32)) {
+        let found = error.diagnostics.as_ref().unwrap();
+        let diagnostic = &found.diagnostics[0];
+        assert!(error.reason == "BAD_LABEL" && diagnostic.code == "BAD_LABEL", "{error:?}");
+        (&error.fields[0].field, &found.text, (diagnostic.span_start, diagnostic.span_end))
+    }
+
+    #[test]
+    fn refusals_name_the_field_and_the_bytes() {
+        let made = refusal(labels(map(&[("fine", ""), ("team", "a b")])));
+        assert_eq!(place(&made), (r#"labels["team"]"#, "team=a b", (6, 7)));
+        let set = refusal(label_change(map(&[("a:b", "")]), Vec::new()));
+        assert_eq!(place(&set), (r#"set_labels["a:b"]"#, "a:b=", (1, 2)));
+        let both = refusal(label_change(map(&[("team", "")]), vec!["team".to_owned()]));
+        assert_eq!(place(&both), ("remove_labels", "team", (0, 4)));
+        let selector = refusal(selector("label_selector", "team=a,tier in 2"));
+        assert_eq!(place(&selector), ("label_selector", "team=a,tier in 2", (15, 15)));
+        assert!(!selector.diagnostics.unwrap().diagnostics[0].hint.is_empty());
+        // Too many labels have no single place.
+        let many = refusal(labels((0..33).map(|number| (format!("k{number}"), String::new())).collect()));
+        assert_eq!((many.fields[0].field.as_str(), many.diagnostics.is_none()), ("labels", true));
+    }
 }

@@ -14,11 +14,10 @@ use ring::digest::{Context, SHA256};
 use tonic::{Request, Response, Status, Streaming};
 
 use super::access::{self, Access};
-use super::checks::{self, CheckStream};
 use super::events::Responses;
 use super::services::Services;
 use super::verdict::{Viewer, answer, checked_cost, hit_cost};
-use super::{changes, labels, messages, spec, watch};
+use super::{changes, checks, messages, spec, watch};
 use crate::turns;
 use kprobed_control::ProbeStates;
 use kprobed_control::auth::Caller;
@@ -173,7 +172,7 @@ impl Services {
 
 #[tonic::async_trait]
 impl ProbeService for Services {
-    type CheckProbesStream = CheckStream;
+    type CheckProbesStream = Responses<v1::CheckProbesResponse>;
     type WatchProbesStream = Responses<v1::WatchProbesResponse>;
 
     async fn create_probe(
@@ -211,7 +210,7 @@ impl ProbeService for Services {
         let request = request.into_inner();
         let limit = page_size(request.page_size, PROBE_PAGE) as usize;
         let glob = non_empty(request.name_glob).map(Glob::new);
-        let selector = labels::selector("label_selector", &request.label_selector)?;
+        let selector = messages::selector("label_selector", &request.label_selector)?;
         // The token is the last name of the page before: it stays good whatever is added or deleted
         // in between.
         let after = non_empty(request.page_token).map(|token| token.parse::<ProbeName>()).transpose();

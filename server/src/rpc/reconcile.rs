@@ -10,9 +10,9 @@ use kprobed_proto::v1::reconcile_service_server::ReconcileService;
 use tonic::{Request, Response, Status};
 
 use super::access;
+use super::messages;
 use super::probes::{PROBE_PAGE, non_empty, page_size, probe_message, request_key};
 use super::services::Services;
-use super::{labels, messages};
 use crate::turns;
 use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
@@ -84,7 +84,7 @@ fn adoption(caller: &Caller, mut request: v1::AdoptProbeRequest) -> Result<Adopt
     let (id, validate_only) = (take(&mut request.request_id), take(&mut request.validate_only));
     let labels = take(&mut request.labels);
     let key = request_key(caller, &id, "adopt", &request, &labels)?;
-    let labels = labels::of(labels)?;
+    let labels = messages::labels(labels)?;
     Ok(AdoptRequest {
         name,
         enabled: request.enabled,

@@ -10,7 +10,6 @@ use kprobed_event::{Address, Context, FieldSchema, Row, TimeOrdered, Value};
 use kprobed_proto::v1;
 use prost::Message as _;
 
-use super::messages;
 use crate::export::{ReadError, Reader};
 use kprobed_trace::pipeline::Delivery;
 use kprobed_trace::wire::{Projected, Projection};
@@ -101,7 +100,7 @@ fn event(row: &Row<'_>, projected: &Projected) -> v1::EventRow {
     let comm = row.comm().filter(|_| projected.comm).map(|comm| String::from_utf8_lossy(comm).into_owned());
     v1::EventRow {
         probe: row.probe().to_owned(),
-        time: Some(messages::timestamp(row.time())),
+        time: Some(row.time().into()),
         timestamp_ns: row.timestamp_ns(),
         cpu: row.cpu(),
         tid: row.tid().filter(|_| projected.tid).unwrap_or_default(),

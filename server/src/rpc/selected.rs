@@ -88,12 +88,10 @@ pub(super) fn judge(
     if view.filter.is_none() && !names {
         return Ok(());
     }
-    let judge = |sources: &[Selected]| {
-        let filter = filter_of(sources, |one| hub.binder().bind(view, &one.name, &one.schema).map(drop))
-            .map_err(|error| Error::filter(text, &error));
-        filter.and_then(|()| if names { fields_of(sources, &view.projection) } else { Ok(()) })
-    };
-    judge(&probes(registry, view))
+    let sources = probes(registry, view);
+    filter_of(&sources, |one| hub.binder().bind(view, &one.name, &one.schema).map(drop))
+        .map_err(|error| Error::filter(text, &error))?;
+    if names { fields_of(&sources, &view.projection) } else { Ok(()) }
 }
 
 /// Why no source can have a filter. An error for one source says nothing about the others: their

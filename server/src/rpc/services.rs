@@ -19,7 +19,6 @@ use tonic::service::Routes;
 use tonic_health::server::HealthReporter;
 
 use super::access::{self, Access};
-use super::aggregations::AggregationServer;
 use super::audit::AuditServer;
 use super::events::EventServer;
 use super::frames::EventRoutes;
@@ -88,8 +87,6 @@ pub fn routes(
         .register_encoded_file_descriptor_set(FILE_DESCRIPTOR_SET)
         .register_encoded_file_descriptor_set(tonic_health::pb::FILE_DESCRIPTOR_SET)
         .build_v1()?;
-    let aggregations =
-        AggregationServer { control: services.control.clone(), access: services.access.clone() };
     let audit = AuditServer { store: services.storage.store.clone() };
     let leases = LeaseServer { holds: Arc::clone(&services.holds), vanished_after: services.vanished_after };
     let services = Arc::new(services);
@@ -97,8 +94,8 @@ pub fn routes(
         .add_service(AccessServiceServer::from_arc(Arc::clone(&services)))
         .add_service(KernelServiceServer::from_arc(Arc::clone(&services)))
         .add_service(ReconcileServiceServer::from_arc(Arc::clone(&services)))
+        .add_service(AggregationServiceServer::from_arc(Arc::clone(&services)))
         .add_service(HostServiceServer::from_arc(services))
-        .add_service(AggregationServiceServer::new(aggregations))
         .add_service(AuditServiceServer::new(audit))
         .add_service(LeaseServiceServer::new(leases))
         .add_service(EventRoutes::new(events))

@@ -41,12 +41,6 @@ fn place_of(start: Start) -> Result<HistoryStart, Error> {
     })
 }
 
-/// A position as a message.
-pub(super) fn message(cursor: &Cursor) -> v1::Cursor {
-    let Cursor { boot_id, epoch, sequence } = *cursor;
-    v1::Cursor { boot_id: boot_id.to_string(), epoch, sequence }
-}
-
 /// Why a stream did not begin, or how it ended.
 pub(super) fn ended(error: FeedError) -> Error {
     match error {
@@ -81,6 +75,7 @@ mod tests {
     use tonic::Code;
 
     use super::*;
+    use crate::export::cursor_of;
 
     fn start(start: Start) -> v1::StreamStart {
         v1::StreamStart { start: Some(start), until_now: true }
@@ -92,7 +87,7 @@ mod tests {
         let cursor = v1::Cursor { boot_id, epoch: 3, sequence: 4 };
         let read = of(Some(start(Start::Cursor(cursor.clone())))).unwrap();
         let Some(HistoryStart::Cursor(place)) = read.place else { panic!("{read:?}") };
-        assert_eq!((message(&place), read.until_now), (cursor, true));
+        assert_eq!((v1::Cursor::from(cursor_of(&place)), read.until_now), (cursor, true));
         let since = prost_types::Timestamp { seconds: 2, nanos: 3 };
         let read = of(Some(start(Start::Since(since)))).unwrap();
         assert_eq!(read.place, Some(HistoryStart::SinceWall(2_000_000_003)));

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use kprobed_proto::v1;
 
-use super::labels;
-use super::messages::known;
+use super::messages::{known, selector};
 use kprobed_control::error::Error;
 use kprobed_lang::model::Glob;
 use kprobed_trace::filter::Filter;
@@ -70,7 +69,7 @@ pub(super) fn of(
     let events = if delivery.queue_events == 0 { defaults.events } else { delivery.queue_events };
     Ok(View {
         probes: selection.probes.into_iter().map(Glob::new).collect(),
-        labels: labels::selector("selection.label_selector", &selection.label_selector)?,
+        labels: selector("selection.label_selector", &selection.label_selector)?,
         filter,
         sample_one_in: selection.sample_one_in,
         projection: Projection::new(fields),

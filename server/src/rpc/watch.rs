@@ -9,8 +9,8 @@ use futures_util::stream;
 use kprobed_proto::v1;
 
 use super::events::Responses;
+use super::messages;
 use super::probes::non_empty;
-use super::{labels, messages};
 use kprobed_control::error::Error;
 use kprobed_control::{Probe, ProbeWatch, Registry, Sight, WatchPosition, Watched};
 use kprobed_lang::model::Glob;
@@ -27,7 +27,7 @@ pub(super) fn stream(
         Error::bad_argument("resume_token", "`resume_token` was not returned by this call: watch without it")
     })?;
     let glob = non_empty(request.name_glob).map(Glob::new);
-    let selector = labels::selector("label_selector", &request.label_selector)?;
+    let selector = messages::selector("label_selector", &request.label_selector)?;
     let selects = move |probe: &Probe| {
         glob.as_ref().is_none_or(|glob| glob.matches_name(&probe.name))
             && selector.matches(&probe.spec.labels)

@@ -4,18 +4,20 @@
 //! is its own cursor: every event is in it once, however the daemon ended. Pipes and sockets do not
 //! acknowledge: what was on its way when the receiver ended is not sent again.
 
-mod encode;
 mod file;
 mod resume;
 mod socket;
 
 use std::time::Duration;
 
-use self::encode::Encoder;
+use kprobed_event::format::{JsonLines, Progress};
+
 use self::file::{LogFile, Stdout};
 use self::socket::Connection;
+use super::read::{Reader, cursor_of};
 use super::{Chunk, Sent, Sink, SinkError};
-use crate::config::export::{JsonLines, JsonLinesTarget};
+use crate::config::export::{JsonLines as Settings, JsonLinesTarget};
+use kprobed_trace::pipeline::Item;
 use kprobed_trace::spool::Cursor;
 
 /// The output of the exporter.
@@ -29,27 +31,63 @@ enum Output {
 /// The sink.
 #[derive(Debug)]
 pub struct JsonLinesSink {
-    encoder: Encoder,
+    reader: Reader,
+    lines: JsonLines,
     output: Output,
     buffer: Vec<u8>,
 }
 
 impl JsonLinesSink {
     /// For settings that were judged.
-    pub fn new(settings: &JsonLines, target: JsonLinesTarget, hostname: &str) -> Self {
+    pub fn new(settings: &Settings, target: JsonLinesTarget, hostname: &str) -> Self {
         let output = match target {
             JsonLinesTarget::File(path) => {
                 Output::File(LogFile::new(path, settings.sync_interval().is_some()))
             }
             JsonLinesTarget::Stdout => Output::Stdout(Stdout::default()),
-            JsonLinesTarget::Unix(path) => Output::Connection(Connection::unix(path)),
+            JsonLinesTarget::Unix(path) => Output::Connection(Connection::new(path, false)),
         };
-        Self { encoder: Encoder::new(hostname), output, buffer: Vec::new() }
+        let lines = JsonLines::of_host(hostname);
+        Self { reader: Reader::default(), lines, output, buffer: Vec::new() }
     }
 
     /// Interval at which its cursor is stored, if not the default one.
-    pub(crate) fn save_interval(settings: &JsonLines) -> Option<Duration> {
+    pub(crate) fn save_interval(settings: &Settings) -> Option<Duration> {
         settings.path.starts_with('/').then(|| settings.sync_interval()).flatten()
+    }
+
+    /// Appends the lines of a chunk.
+    fn encode(&mut self, chunk: &Chunk) -> Result<(), SinkError> {
+        let Self { reader, lines, buffer, .. } = self;
+        for item in &chunk.items {
+            match item {
+                Item::Epoch { cursor, may_miss } => {
+                    reader.begin_epoch();
+                    lines.push_epoch(buffer, &cursor_of(cursor), *may_miss);
+                }
+                // Not asked for, or not in a chunk.
+                Item::Watermark(_) | Item::CaughtUp(_) | Item::Progress(_) | Item::Mark(_) => {}
+                Item::Loss(loss) => lines.push_loss(buffer, &reader.loss(loss)),
+                Item::Batch(delivery) => {
+                    let batch =
+                        reader.batch(delivery).map_err(|error| SinkError::new("read events", error))?;
+                    for row in batch.rows() {
+                        lines.push(buffer, &row);
+                    }
+                }
+            }
+        }
+        if let Some(end) = &chunk.end {
+            let walked = &chunk.walked;
+            let progress = Progress {
+                read: walked.places,
+                events: walked.selected,
+                not_selected: walked.not_selected,
+                expired: walked.expired,
+            };
+            lines.push_progress(buffer, &cursor_of(end), progress);
+        }
+        Ok(())
     }
 }
 
@@ -58,7 +96,7 @@ impl Sink for JsonLinesSink {
         if let Output::File(file) = &self.output
             && file.is_pipe()
         {
-            self.output = Output::Connection(Connection::pipe(file.path().to_owned()));
+            self.output = Output::Connection(Connection::new(file.path().to_owned(), true));
         }
         match &mut self.output {
             Output::File(file) => file.open().await,
@@ -72,7 +110,7 @@ impl Sink for JsonLinesSink {
 
     async fn send(&mut self, chunk: &Chunk) -> Result<Sent, SinkError> {
         self.buffer.clear();
-        self.encoder.encode(chunk, &mut self.buffer)?;
+        self.encode(chunk)?;
         match &mut self.output {
             Output::File(file) => self.buffer = file.append(std::mem::take(&mut self.buffer)).await?,
             Output::Stdout(stdout) => self.buffer = stdout.write(std::mem::take(&mut self.buffer)).await?,

@@ -41,8 +41,6 @@ struct Line<'a> {
 pub(super) fn find(file: &File, bytes: u64) -> io::Result<Option<End>> {
     let mut tail = Vec::new();
     let mut begin = bytes;
-    // The end of the lines that were read.
-    let mut seen = bytes;
     while begin > 0 && bytes - begin < LOOKED_AT_BYTES {
         let size = BLOCK_BYTES.min(begin);
         begin -= size;
@@ -58,24 +56,13 @@ pub(super) fn find(file: &File, bytes: u64) -> io::Result<Option<End>> {
             None if tail.len() > LINE_BYTES => return Ok(None),
             None => continue,
         };
-        let unseen = usize::try_from(seen - begin).unwrap_or_default().min(tail.len());
-        let mut end = unseen;
-        while let Some(newline) =
-            tail[first..end].iter().rposition(|byte| *byte == b'\n').map(|at| first + at)
-        {
-            let start = tail[first..newline]
-                .iter()
-                .rposition(|byte| *byte == b'\n')
-                .map_or(first, |at| first + at + 1);
-            if let Some(place) = place(&tail[start..newline]) {
-                return Ok(Some(End { offset: begin + newline as u64 + 1, place }));
+        let mut offset = begin + tail.len() as u64;
+        for line in tail[first..].split_inclusive(|byte| *byte == b'\n').rev() {
+            if let Some(place) = line.strip_suffix(b"\n").and_then(place) {
+                return Ok(Some(End { offset, place }));
             }
-            end = newline;
-            if start == first {
-                break;
-            }
+            offset -= line.len() as u64;
         }
-        seen = begin + first as u64;
         tail.truncate(first);
     }
     Ok(None)

@@ -1,30 +1,13 @@
 //! A connection for JSON lines: a unix socket, or a pipe.
 
-use std::fmt;
 use std::io::{self, ErrorKind};
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use tokio::io::AsyncWriteExt as _;
 use tokio::net::unix::pipe;
 use tokio::net::{UnixDatagram, UnixStream};
 
 use super::super::{Sent, SinkError};
-
-/// The address of the receiver.
-#[derive(Debug)]
-enum Peer {
-    Unix(PathBuf),
-    Pipe(PathBuf),
-}
-
-impl fmt::Display for Peer {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Pipe(path) => write!(f, "{}", path.display()),
-        }
-    }
-}
 
 /// An open one.
 #[derive(Debug)]
@@ -37,36 +20,35 @@ enum Open {
 /// A connection that is made again after each failure.
 #[derive(Debug)]
 pub(super) struct Connection {
-    peer: Peer,
+    path: PathBuf,
+    /// Whether it is a pipe, and not a unix socket.
+    is_pipe: bool,
     open: Option<Open>,
     /// The pipe has a line without its end: it is the same pipe when it is opened again.
     is_torn: bool,
 }
 
 impl Connection {
-    pub(super) const fn unix(path: PathBuf) -> Self {
-        Self { peer: Peer::Unix(path), open: None, is_torn: false }
-    }
-
-    pub(super) const fn pipe(path: PathBuf) -> Self {
-        Self { peer: Peer::Pipe(path), open: None, is_torn: false }
+    pub(super) const fn new(path: PathBuf, is_pipe: bool) -> Self {
+        Self { path, is_pipe, open: None, is_torn: false }
     }
 
     pub(super) async fn open(&mut self) -> Result<(), SinkError> {
         self.open = None;
-        let opened = match &self.peer {
-            Peer::Unix(path) => match UnixStream::connect(path).await {
-                Ok(stream) => Ok(Open::Stream(stream)),
-                // A socket of datagrams, such as /dev/log.
-                Err(error) if error.raw_os_error() == Some(libc::EPROTOTYPE) => datagrams(path),
-                Err(error) => Err(error),
-            },
-            Peer::Pipe(path) => match pipe::OpenOptions::new().open_sender(path) {
+        let path = &self.path;
+        let opened = if self.is_pipe {
+            match pipe::OpenOptions::new().open_sender(path) {
                 Err(error) if error.raw_os_error() == Some(libc::ENXIO) => {
                     Err(io::Error::other("no program reads from the pipe"))
                 }
                 opened => opened.map(Open::Pipe),
-            },
+            }
+        } else {
+            match UnixStream::connect(path).await {
+                // A socket of datagrams, such as /dev/log.
+                Err(error) if error.raw_os_error() == Some(libc::EPROTOTYPE) => datagrams(path),
+                opened => opened.map(Open::Stream),
+            }
         };
         self.open = Some(opened.map_err(|error| self.failed("connect to", &error))?);
         Ok(())
@@ -94,11 +76,12 @@ impl Connection {
     }
 
     fn failed(&self, action: &str, error: &io::Error) -> SinkError {
-        SinkError::new(format_args!("{action} `{}`", self.peer), error)
+        let scheme = if self.is_pipe { "" } else { "unix:" };
+        SinkError::new(format_args!("{action} `{scheme}{}`", self.path.display()), error)
     }
 }
 
-fn datagrams(path: &PathBuf) -> io::Result<Open> {
+fn datagrams(path: &Path) -> io::Result<Open> {
     let socket = UnixDatagram::unbound()?;
     socket.connect(path)?;
     Ok(Open::Datagrams(socket))
@@ -168,7 +151,7 @@ mod tests {
         let path = directory.path().join("pipe");
         nix::unistd::mkfifo(&path, Mode::S_IRWXU).unwrap();
         let mut reader = pipe::OpenOptions::new().open_receiver(&path).unwrap();
-        let mut connection = Connection::pipe(path);
+        let mut connection = Connection::new(path, true);
         connection.open().await.unwrap();
         // More than a pipe holds.
         let long = [&vec![b'x'; 4 << 20][..], b"\n"].concat();

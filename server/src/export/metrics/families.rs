@@ -5,8 +5,9 @@
 use std::borrow::Cow;
 use std::time::{SystemTime, UNIX_EPOCH};
 
+use kprobed_proto::v1::{ExporterLedger, ExporterState};
+
 use super::Metrics;
-use crate::export::{ExporterStatus, Phase};
 use kprobed_control::{Ledger, ProbeLedger};
 use kprobed_trace::pipeline::{BufferCounts, QueueCounts};
 
@@ -76,15 +77,9 @@ impl From<SystemTime> for Value {
     }
 }
 
-/// Terms of a probe: those that are not known have no series.
-const TERMS: usize = 8;
-
-/// Series of one probe, at most: hits, missed, up, and its terms.
-pub const SERIES_OF_A_PROBE: usize = 3 + TERMS;
-
 /// The terms of a probe's hits. Read, undecodable, lost, disabled, filtered, own and unexplained add up
-/// to the hits; paused is a part of lost.
-fn terms(probe: &ProbeLedger) -> [(&'static str, Option<u64>); TERMS] {
+/// to the hits; paused is a part of lost. Those that are not known have no series.
+fn terms(probe: &ProbeLedger) -> [(&'static str, Option<u64>); 8] {
     let terms = &probe.terms;
     let of_hits = |term: Option<u64>| term.filter(|_| probe.has_hits);
     [
@@ -267,29 +262,30 @@ impl Metrics {
     }
 
     fn of_exporters(&self) -> Vec<Family<'_>> {
-        let each = |value: fn(&ExporterStatus) -> Option<Value>| -> Vec<Point<'_>> {
-            let series = |exporter: &ExporterStatus| Some(point("exporter", exporter.name, value(exporter)?));
-            self.exporters.iter().filter_map(series).collect()
+        let each = |value: fn(&ExporterLedger) -> Option<Value>| -> Vec<Point<'_>> {
+            let exporters = self.exporters.iter();
+            exporters
+                .filter_map(|exporter| Some(point("exporter", exporter.name.as_str(), value(exporter)?)))
+                .collect()
         };
-        let of_term = |exporter: &ExporterStatus| {
-            let terms = exporter.account.terms;
+        let terms = self.exporters.iter().flat_map(|exporter| {
             [
-                ("acknowledged", terms.acknowledged),
-                ("dropped", terms.dropped),
-                ("expired", terms.expired),
-                ("not_selected", terms.not_selected),
+                ("acknowledged", exporter.acknowledged),
+                ("dropped", exporter.dropped),
+                ("expired", exporter.expired),
+                ("not_selected", exporter.not_selected),
             ]
             .map(|(term, value)| Point {
-                labels: vec![("exporter", exporter.name.into()), ("term", term.into())],
+                labels: vec![("exporter", exporter.name.as_str().into()), ("term", term.into())],
                 value: value.into(),
             })
-        };
+        });
         vec![
             Family {
                 name: "kprobed.exporter.events",
                 help: "Events that an exporter has left behind, by what became of them",
                 kind: Kind::Counter,
-                points: self.exporters.iter().flat_map(of_term).collect(),
+                points: terms.collect(),
             },
             Family {
                 name: "kprobed.exporter.failures",
@@ -307,13 +303,13 @@ impl Metrics {
                 name: "kprobed.exporter.up",
                 help: "1: the receiver accepts events; 0: it does not",
                 kind: Kind::Gauge,
-                points: each(|exporter| Some((!matches!(exporter.phase, Phase::Failing { .. })).into())),
+                points: each(|exporter| Some((exporter.state() != ExporterState::Failing).into())),
             },
             Family {
                 name: "kprobed.exporter.acknowledged.timestamp_seconds",
                 help: "Time of the last acknowledgement of the receiver, in seconds since 1970",
                 kind: Kind::Gauge,
-                points: each(|exporter| exporter.acknowledged_time.map(Value::from)),
+                points: each(|exporter| Some(SystemTime::try_from(exporter.acknowledged_time?).ok()?.into())),
             },
         ]
     }

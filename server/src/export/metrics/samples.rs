@@ -2,9 +2,9 @@
 
 use std::time::{Duration, UNIX_EPOCH};
 
-use super::Metrics;
-use super::process::Process;
-use crate::export::{Account, ExporterStatus, Phase};
+use kprobed_proto::v1::{ExporterLedger, ExporterState};
+
+use super::{Metrics, Process};
 use kprobed_control::{Ledger, ProbeLedger, Terms};
 use kprobed_lang::model::{Hits, ProbeName, ProbeUid};
 use kprobed_trace::pipeline::{BufferCounts, ProbeCounts};
@@ -30,19 +30,15 @@ fn probe(number: i64) -> ProbeLedger {
 /// Of a daemon with so many probes, two CPUs and one exporter.
 pub(in crate::export) fn figures(probes: i64) -> Metrics {
     let buffer = BufferCounts { read: 6, overrun: 2, resets: 1, ..BufferCounts::default() };
-    let exporter = ExporterStatus {
-        name: "jsonl",
+    let exporter = ExporterLedger {
+        name: "jsonl".to_owned(),
         destination: "/var/log/events.jsonl".to_owned(),
-        start: UNIX_EPOCH,
-        phase: Phase::Running,
-        account: Account::default(),
+        start_time: Some(UNIX_EPOCH.into()),
+        state: ExporterState::Running.into(),
         queued: Some(7),
-        place: None,
-        acknowledged_time: Some(UNIX_EPOCH + Duration::from_secs(5)),
+        acknowledged_time: Some((UNIX_EPOCH + Duration::from_secs(5)).into()),
         failures: 4,
-        refusal: String::new(),
-        place_error: String::new(),
-        dropped_spans: 0,
+        ..ExporterLedger::default()
     };
     Metrics {
         ledger: Ledger {

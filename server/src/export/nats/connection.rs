@@ -12,10 +12,9 @@ use kprobed_event::published::Subjects;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::TlsError;
 use crate::config::export::Nats;
-use crate::export::SinkError;
 use crate::export::sink::causes;
+use crate::export::{OpenError, SinkError};
 
 /// How long a server may take to answer one request.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -23,63 +22,34 @@ const ANSWER: Duration = Duration::from_secs(5);
 /// How long a stream that is made here knows the ids of messages.
 const DUPLICATE_WINDOW: Duration = Duration::from_mins(2);
 
-/// A connection.
-#[derive(Clone, Debug)]
-pub(super) struct Open {
-    /// For messages.
-    pub(super) context: Context,
-    /// Is cancelled when the connection is lost, also if it is made again: the server may know less
-    /// than before.
-    pub(super) lost: CancellationToken,
-}
-
 /// How the servers are reached.
-#[derive(Clone)]
-pub struct Connection {
+#[derive(Clone, Debug)]
+pub(super) struct Connection {
     settings: Nats,
-    subjects: Subjects,
+    pub(super) subjects: Subjects,
     tls: Option<ClientConfig>,
-    hostname: String,
-}
-
-/// Why there can be no connection. The configuration was judged: a file has changed since.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectionError {
-    /// Its certificates.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// The prefix of subjects.
-    #[error("`export.nats.subject_prefix`: {0}")]
-    Prefix(#[from] kprobed_event::published::PrefixError),
-}
-
-impl std::fmt::Debug for Connection {
-    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        f.debug_struct("Connection").field("settings", &self.settings).finish_non_exhaustive()
-    }
+    pub(super) hostname: String,
 }
 
 impl Connection {
     /// For settings that were judged.
     ///
     /// # Errors
-    /// See [`ConnectionError`].
-    pub fn new(settings: &Nats, hostname: &str) -> Result<Self, ConnectionError> {
+    /// See [`OpenError`].
+    pub(super) fn new(settings: &Nats, hostname: &str) -> Result<Self, OpenError> {
         let tls = settings.tls.as_ref().map(|files| crate::config::client_config("export.nats.tls", files));
         Ok(Self {
             settings: settings.clone(),
-            subjects: Subjects::new(&settings.subject_prefix)?,
+            subjects: Subjects::new(&settings.subject_prefix)
+                .map_err(|error| OpenError::Settings(format!("`export.nats.subject_prefix`: {error}")))?,
             tls: tls.transpose()?,
             hostname: hostname.to_owned(),
         })
     }
 
-    pub(super) const fn subjects(&self) -> &Subjects {
-        &self.subjects
-    }
-
-    /// Connects.
-    pub(super) async fn open(&self) -> Result<Open, SinkError> {
+    /// Connects. The token is cancelled when the connection is lost, also if it is made again: the server may know less
+    /// than before.
+    pub(super) async fn open(&self) -> Result<(Context, CancellationToken), SinkError> {
         let url = &self.settings.url;
         let action = || format!("connect to `{url}`");
         let servers: Vec<ServerAddr> = url
@@ -112,7 +82,7 @@ impl Connection {
             options.connect(servers).await.map_err(|error| SinkError::new(action(), causes(&error)))?;
         let mut context = jetstream::new(client);
         context.set_timeout(ANSWER);
-        Ok(Open { context, lost })
+        Ok((context, lost))
     }
 
     /// Finds the stream of events, or makes it.

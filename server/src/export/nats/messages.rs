@@ -9,6 +9,7 @@ use std::mem;
 use std::ops::Range;
 use std::sync::Arc;
 
+use async_nats::HeaderMap;
 use bytes::Bytes;
 use kprobed_event::published::{
     AFTER, BEFORE, DROPPED, END, EVENTS, EXPIRED, FIRST, MESSAGE_ID, NOT_SELECTED, READ, ROW, Subjects, Topic,
@@ -17,11 +18,11 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::stream_events_response::Message;
 use prost::Message as _;
 
-use crate::export::read::cursor_of;
-use crate::export::{Chunk, ChunkItem, SinkError};
-use kprobed_host::kernel::{ClockMapping, HostIdentity, TRACE_CLOCK};
+use crate::export::read::{cursor_of, started};
+use crate::export::{Chunk, SinkError};
+use kprobed_host::kernel::{ClockMapping, HostIdentity};
 use kprobed_trace::decode::Columns;
-use kprobed_trace::pipeline::{Delivery, Origin, WATERMARK_SLACK};
+use kprobed_trace::pipeline::{Delivery, Item, Origin};
 use kprobed_trace::spool::Cursor;
 use kprobed_trace::wire::{
     Envelope, GroupRows, MessagePool, Projection, Symbol, Task, encode, read_batch, read_group,
@@ -35,7 +36,7 @@ const HEADER_BYTES: usize = 2 << 10;
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Outgoing {
     pub(super) subject: String,
-    pub(super) headers: Vec<(&'static str, String)>,
+    pub(super) headers: HeaderMap,
     pub(super) payload: Bytes,
     pub(super) events: u64,
 }
@@ -58,13 +59,13 @@ pub(super) struct Messages {
 pub(super) struct MessageMaker {
     host: HostIdentity,
     subjects: Subjects,
-    /// The largest payload.
-    max_bytes: usize,
+    /// The largest payload for the server, with its headers.
+    pub(super) max_payload: usize,
     /// Schemas of this run of the daemon, as they stand in messages.
     schemas: HashMap<u32, Arc<Schema>>,
     wall_offset_ns: Option<i64>,
     /// Events of this run before the next chunk.
-    total: u64,
+    pub(super) total: u64,
 }
 
 #[derive(Debug)]
@@ -87,18 +88,8 @@ fn frame(message: Message) -> Vec<u8> {
 
 impl MessageMaker {
     pub(super) fn new(host: HostIdentity, subjects: Subjects) -> Self {
-        let (max_bytes, schemas) = (usize::MAX, HashMap::new());
-        Self { host, subjects, max_bytes, schemas, wall_offset_ns: None, total: 0 }
-    }
-
-    /// Notes how large a message may be for the server.
-    pub(super) const fn set_max_payload(&mut self, bytes: usize) {
-        self.max_bytes = bytes.saturating_sub(HEADER_BYTES);
-    }
-
-    /// Notes how many events of this run are in the stream.
-    pub(super) const fn set_total(&mut self, events: u64) {
-        self.total = events;
+        let (max_payload, schemas) = (usize::MAX, HashMap::new());
+        Self { host, subjects, max_payload, schemas, wall_offset_ns: None, total: 0 }
     }
 
     /// The messages of a chunk. None if it is of no place in the log.
@@ -108,7 +99,7 @@ impl MessageMaker {
     pub(super) fn of(&mut self, chunk: &Chunk) -> Result<Option<Messages>, SinkError> {
         let Some(end) = chunk.end else { return Ok(None) };
         let first = chunk.items.iter().find_map(|item| match item {
-            ChunkItem::Epoch { cursor, .. } => Some(*cursor),
+            Item::Epoch { cursor, .. } => Some(*cursor),
             _ => None,
         });
         let sequence = end.sequence.saturating_sub(chunk.walked.places);
@@ -116,7 +107,7 @@ impl MessageMaker {
         let (mut place, mut watermark, mut all, mut total) = (first, None, Vec::new(), self.total);
         for item in &chunk.items {
             match item {
-                ChunkItem::Epoch { cursor, may_miss } => {
+                Item::Epoch { cursor, may_miss } => {
                     self.schemas.clear();
                     self.wall_offset_ns = None;
                     (place, total) = (*cursor, 0);
@@ -124,16 +115,17 @@ impl MessageMaker {
                     let begins = frame(Message::Epoch(v1::EpochStarted { cursor, may_miss }));
                     all.push(self.message(&Topic::Epoch, (place, place), &[&begins], (0, total)));
                 }
-                ChunkItem::Loss(loss) => {
+                Item::Loss(loss) => {
                     let gap = frame(Message::Loss(loss.into()));
                     all.push(self.message(&Topic::Loss, (place, place), &[&gap], (0, total)));
                 }
-                ChunkItem::Watermark(watermark_ns) => watermark = Some(*watermark_ns),
-                ChunkItem::Events(delivery) => {
+                Item::Watermark(watermark_ns) => watermark = Some(*watermark_ns),
+                Item::Batch(delivery) => {
                     self.wall_offset_ns = Some(delivery.wall_offset_ns);
                     self.events(delivery, place, &mut total, &mut all)?;
                     place.sequence = place.sequence.max(delivery.sequence + delivery.log_events);
                 }
+                Item::CaughtUp(_) | Item::Progress(_) | Item::Mark(_) => {}
             }
         }
         let mark = |watermark_ns| Message::Watermark(v1::Watermark { watermark_ns, late_events: 0 });
@@ -148,8 +140,10 @@ impl MessageMaker {
     pub(super) fn end(&self, messages: &Messages, events: u64, dropped: u64) -> Outgoing {
         let Messages { first, end, total, terms, ending, .. } = messages;
         let mut message = self.message(&Topic::Ledger, (*first, *end), &[ending], (events, *total));
-        message.headers.extend(terms.iter().map(|(name, value)| (*name, value.to_string())));
-        message.headers.push((DROPPED, dropped.to_string()));
+        for (name, value) in terms {
+            message.headers.insert(*name, value.to_string());
+        }
+        message.headers.insert(DROPPED, dropped.to_string());
         message
     }
 
@@ -157,7 +151,7 @@ impl MessageMaker {
     pub(super) fn alive(&self, messages: &Messages, after: u64) -> Outgoing {
         let Messages { first, end, total, ending, .. } = messages;
         let mut message = self.message(&Topic::Alive, (*first, *end), &[ending], (0, *total));
-        message.headers.push((AFTER, after.to_string()));
+        message.headers.insert(AFTER, after.to_string());
         message
     }
 
@@ -179,8 +173,8 @@ impl MessageMaker {
             let schema = self
                 .schema(delivery, group.schema_id)
                 .ok_or_else(|| unreadable(&"a batch of events has no schema"))?;
-            let head = self.started().len() + schema.frame.len() + 10;
-            let room = self.max_bytes.saturating_sub(head);
+            let head = HEADER_BYTES + self.started().len() + schema.frame.len() + 10;
+            let room = self.max_payload.saturating_sub(head);
             let whole = if is_alone { delivery.message.clone() } else { alone(&batch, &group) };
             let pieces = if whole.len() <= room || group.rows <= 1 {
                 vec![Piece { row: 0, events: group.rows.into(), message: whole }]
@@ -194,7 +188,7 @@ impl MessageMaker {
                 prost::encoding::encode_varint(message.len() as u64, &mut delimiter);
                 let contents = [&schema.frame[..], &delimiter, &message];
                 let mut message = self.message(&schema.topic, (first, end), &contents, (events, *total));
-                message.headers.push((ROW, row.to_string()));
+                message.headers.insert(ROW, row.to_string());
                 all.push(message);
                 *total += events;
             }
@@ -233,13 +227,12 @@ impl MessageMaker {
         // elsewhere.
         let checksum = checksum.finalize();
         let first = cursor_of(&first).to_string();
-        let headers = vec![
-            (MESSAGE_ID, format!("{first}-{}:{subject}:{checksum:08x}", end.sequence)),
-            (FIRST, first),
-            (END, cursor_of(&end).to_string()),
-            (EVENTS, events.to_string()),
-            (BEFORE, before.to_string()),
-        ];
+        let mut headers = HeaderMap::new();
+        headers.insert(MESSAGE_ID, format!("{first}-{}:{subject}:{checksum:08x}", end.sequence));
+        headers.insert(FIRST, first);
+        headers.insert(END, cursor_of(&end).to_string());
+        headers.insert(EVENTS, events.to_string());
+        headers.insert(BEFORE, before.to_string());
         Outgoing { subject, headers, payload: payload.into(), events }
     }
 
@@ -247,15 +240,7 @@ impl MessageMaker {
     fn started(&self) -> Vec<u8> {
         let wall_offset_ns = self.wall_offset_ns.unwrap_or_else(|| ClockMapping::sample().wall_offset_ns);
         let clock = v1::ClockMapping { wall_offset_ns, ..v1::ClockMapping::default() };
-        frame(Message::Started(v1::StreamStarted {
-            subscriber_id: 0,
-            hostname: self.host.hostname.clone(),
-            kernel_release: self.host.kernel_release.clone(),
-            clock_name: TRACE_CLOCK.to_owned(),
-            clock: Some(clock),
-            watermark_slack_ns: u64::try_from(WATERMARK_SLACK.as_nanos()).unwrap_or(u64::MAX),
-            filters: Vec::new(),
-        }))
+        frame(Message::Started(started(&self.host, clock)))
     }
 }
 

@@ -69,7 +69,7 @@ pub(super) struct SpanCalls {
     open: Calls<Entry>,
     given_up: GivenUp,
     /// The log was read up to here.
-    seen: u64,
+    pub(super) seen: u64,
 }
 
 impl Default for SpanCalls {
@@ -87,16 +87,6 @@ impl SpanCalls {
     /// Another run of the daemon begins: its places begin anew, and no call goes on.
     pub(super) fn begin_epoch(&mut self) {
         *self = Self::default();
-    }
-
-    /// Whether a position of the log was read before.
-    pub(super) const fn has_seen(&self, sequence: u64) -> bool {
-        sequence < self.seen
-    }
-
-    /// Everything before a position was read.
-    pub(super) fn saw(&mut self, sequence: u64) {
-        self.seen = self.seen.max(sequence);
     }
 
     /// The calls that were given up since this was last asked.

@@ -16,9 +16,9 @@ use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Extensions, Request};
 
 use crate::config::TlsError;
-use crate::config::export::{AddressError, ClientTls, NetworkAddress, OTLP, Otlp, ServerUrl};
-use crate::export::SinkError;
+use crate::config::export::{ClientTls, NetworkAddress, OTLP, Otlp, ServerUrl};
 use crate::export::sink::causes;
+use crate::export::{OpenError, SinkError};
 
 /// A receiver may be gone without a word: it is asked this often whether it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
@@ -38,17 +38,6 @@ struct Tls {
     domain: Option<String>,
 }
 
-/// Why there can be no connection. The configuration was judged: a file has changed since.
-#[derive(Debug, thiserror::Error)]
-pub enum ConnectionError {
-    /// Its certificates.
-    #[error(transparent)]
-    Tls(#[from] TlsError),
-    /// Its address.
-    #[error(transparent)]
-    Address(#[from] AddressError),
-}
-
 trait Stream: AsyncRead + AsyncWrite + Send + Unpin {}
 
 impl<T: AsyncRead + AsyncWrite + Send + Unpin> Stream for T {}
@@ -57,9 +46,10 @@ impl Connection {
     /// For settings that were judged.
     ///
     /// # Errors
-    /// See [`ConnectionError`].
-    pub fn new(settings: &Otlp) -> Result<Self, ConnectionError> {
-        let endpoint = ServerUrl::parse(&settings.endpoint, OTLP)?;
+    /// See [`OpenError`].
+    pub fn new(settings: &Otlp) -> Result<Self, OpenError> {
+        let endpoint = ServerUrl::parse(&settings.endpoint, OTLP)
+            .map_err(|error| OpenError::Settings(format!("`export.otlp.endpoint`: {error}")))?;
         let tls = settings.tls.as_ref().filter(|_| endpoint.is_tls).map(tls).transpose()?;
         let mut metadata = MetadataMap::new();
         for (name, value) in &settings.headers {

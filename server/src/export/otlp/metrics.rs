@@ -2,22 +2,18 @@
 //!
 //! A report that fails is not repeated: the next one has the sums.
 
-use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use std::time::{Duration, SystemTime};
 
 use kprobed_otlp::metrics::metric::Data;
 use kprobed_otlp::metrics::number_data_point::Value as PointValue;
-use kprobed_otlp::metrics::{
-    AggregationTemporality, Gauge, Metric, NumberDataPoint, ResourceMetrics, ScopeMetrics, Sum,
-};
-use kprobed_otlp::metrics_service::ExportMetricsServiceRequest;
-use kprobed_otlp::metrics_service::metrics_service_client::MetricsServiceClient;
-use kprobed_otlp::resource::Resource;
+use kprobed_otlp::metrics::{AggregationTemporality, Gauge, Metric, NumberDataPoint, Sum};
 use tonic::transport::Channel;
 
-use super::answer::{Partial, read};
+use super::answer::read;
 use super::connection::Connection;
+use super::nanoseconds;
+use super::request::{Origin, Signal as _};
 use super::resource::{Host, scope};
-use super::sink::now_ns;
 use super::value::{attribute, text};
 use crate::config::export::Selection;
 use crate::export::SinkError;
@@ -44,7 +40,7 @@ pub async fn report(
             _ = ticks.tick() => {}
             () = tasks.stopping().cancelled() => return,
         }
-        let once = once(&connection, &mut open, || read_request(&sources, &selection, &host, start));
+        let once = once((&connection, &host), &mut open, (&sources, &selection), start);
         let outcome = tokio::select! {
             outcome = tokio::time::timeout(TIMEOUT, once) => {
                 let late = || SinkError::new("export metrics", format_args!("no answer within {} s", TIMEOUT.as_secs()));
@@ -68,53 +64,29 @@ pub async fn report(
     }
 }
 
-async fn read_request(
-    sources: &Sources,
-    selection: &Selection,
-    host: &Host,
-    start: SystemTime,
-) -> Result<ExportMetricsServiceRequest, SinkError> {
-    let figures = sources.read(selection).await.map_err(|error| SinkError::new("read the ledger", error))?;
-    Ok(request(&figures, &host.resource(), (nanoseconds(start), now_ns())))
-}
-
-async fn once<F: Future<Output = Result<ExportMetricsServiceRequest, SinkError>>>(
-    connection: &Connection,
+/// Makes one report. `open` is the connection, once there is one.
+async fn once(
+    (connection, host): (&Connection, &Host),
     open: &mut Option<Channel>,
-    make: impl FnOnce() -> F,
+    (sources, selection): (&Sources, &Selection),
+    start: SystemTime,
 ) -> Result<(), SinkError> {
     let channel = match open {
         Some(channel) => channel.clone(),
         None => open.insert(connection.open().await?).clone(),
     };
-    let request = connection.request(make().await?);
-    let answer = MetricsServiceClient::new(channel).export(request).await.map(|answer| {
-        let partial = answer.into_inner().partial_success.unwrap_or_default();
-        Partial { rejected: partial.rejected_data_points, message: partial.error_message }
-    });
-    let sent = read("metrics", u64::MAX, answer)?;
+    let figures = sources.read(selection).await.map_err(|error| SinkError::new("read the ledger", error))?;
+    let metrics = metrics(&figures, nanoseconds(start), nanoseconds(SystemTime::now()));
+    let origin = Origin { resource: host.resource(), scope: scope(None) };
+    let sent = read(Metric::NAME, u64::MAX, Metric::export((connection, channel), origin, metrics).await)?;
     if sent.dropped > 0 { Err(SinkError::new("export metrics", sent.reason)) } else { Ok(()) }
 }
 
-/// The figures as a request. Times are in nanoseconds since 1970.
-pub(super) fn request(
-    figures: &Metrics,
-    resource: &Resource,
-    (start_ns, now_ns): (u64, u64),
-) -> ExportMetricsServiceRequest {
-    let metrics = figures
-        .families()
-        .iter()
-        .filter(|family| !family.points.is_empty())
-        .map(|family| metric(family, start_ns, now_ns))
-        .collect();
-    let scope_metrics = ScopeMetrics { scope: Some(scope(None)), metrics, ..ScopeMetrics::default() };
-    let of_resource = ResourceMetrics {
-        resource: Some(resource.clone()),
-        scope_metrics: vec![scope_metrics],
-        ..ResourceMetrics::default()
-    };
-    ExportMetricsServiceRequest { resource_metrics: vec![of_resource] }
+/// The figures as metrics. Times are in nanoseconds since 1970.
+fn metrics(figures: &Metrics, start_ns: u64, now_ns: u64) -> Vec<Metric> {
+    let families = figures.families();
+    let shown = families.iter().filter(|family| !family.points.is_empty());
+    shown.map(|family| metric(family, start_ns, now_ns)).collect()
 }
 
 fn metric(family: &Family<'_>, start_ns: u64, now_ns: u64) -> Metric {
@@ -164,11 +136,6 @@ fn data_point(point: &Point<'_>, start_ns: u64, now_ns: u64) -> NumberDataPoint 
     }
 }
 
-fn nanoseconds(time: SystemTime) -> u64 {
-    let since = time.duration_since(UNIX_EPOCH).unwrap_or_default();
-    u64::try_from(since.as_nanos()).unwrap_or(u64::MAX)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -176,8 +143,7 @@ mod tests {
 
     #[test]
     fn metrics_are_the_figures() {
-        let request = request(&figures(2), &Resource::default(), (5, 9));
-        let metrics = &request.resource_metrics[0].scope_metrics[0].metrics;
+        let metrics = metrics(&figures(2), 5, 9);
         let find = |name: &str| metrics.iter().find(|metric| metric.name == name).unwrap();
         let hits = find("kprobed.probe.hits");
         let Some(Data::Sum(sum)) = &hits.data else { panic!("{hits:?}") };

@@ -1,9 +1,12 @@
-//! Export requests of OTLP: resource and scope around log records and spans.
+//! Export requests of OTLP: resource and scope around log records, spans and metrics.
 
 use kprobed_otlp::common::InstrumentationScope;
 use kprobed_otlp::logs::{LogRecord, ResourceLogs, ScopeLogs};
 use kprobed_otlp::logs_service::ExportLogsServiceRequest;
 use kprobed_otlp::logs_service::logs_service_client::LogsServiceClient;
+use kprobed_otlp::metrics::{Metric, ResourceMetrics, ScopeMetrics};
+use kprobed_otlp::metrics_service::ExportMetricsServiceRequest;
+use kprobed_otlp::metrics_service::metrics_service_client::MetricsServiceClient;
 use kprobed_otlp::resource::Resource;
 use kprobed_otlp::trace::{ResourceSpans, ScopeSpans, Span};
 use kprobed_otlp::trace_service::ExportTraceServiceRequest;
@@ -75,5 +78,23 @@ impl Signal for Span {
         let answer = TraceServiceClient::new(channel).export(connection.request(request)).await?;
         let partial = answer.into_inner().partial_success.unwrap_or_default();
         Ok(Partial { rejected: partial.rejected_spans, message: partial.error_message })
+    }
+}
+
+impl Signal for Metric {
+    const NAME: &'static str = "metrics";
+
+    async fn export(
+        (connection, channel): (&Connection, Channel),
+        Origin { resource, scope }: Origin,
+        metrics: Vec<Self>,
+    ) -> Result<Partial, Status> {
+        let scope_metrics = vec![ScopeMetrics { scope: Some(scope), metrics, ..ScopeMetrics::default() }];
+        let of_resource =
+            ResourceMetrics { resource: Some(resource), scope_metrics, ..ResourceMetrics::default() };
+        let request = ExportMetricsServiceRequest { resource_metrics: vec![of_resource] };
+        let answer = MetricsServiceClient::new(channel).export(connection.request(request)).await?;
+        let partial = answer.into_inner().partial_success.unwrap_or_default();
+        Ok(Partial { rejected: partial.rejected_data_points, message: partial.error_message })
     }
 }

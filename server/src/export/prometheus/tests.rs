@@ -1,10 +1,13 @@
-//! Tests of a scrape: its text, and the largest number of series.
+//! Tests of a scrape: its text, the largest number of series, and its connection.
 
 use std::sync::Arc;
 
+use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
+
+use super::super::metrics::Metrics;
 use super::super::metrics::samples::figures;
-use super::super::metrics::{Metrics, SERIES_OF_A_PROBE};
 use super::text::text;
+use super::*;
 use kprobed_control::samples::probe;
 use kprobed_control::{Probe, ProbeState, Trouble};
 
@@ -59,9 +62,35 @@ fn what_is_not_known_has_no_series() {
 fn the_number_of_series_is_a_formula() {
     let count = |probes| i64::try_from(samples(figures(probes)).len()).unwrap();
     let (none, one, many) = (count(0), count(1), count(1000));
-    let of_a_probe = i64::try_from(SERIES_OF_A_PROBE).unwrap();
+    // Hits, missed, up, and the terms.
+    let of_a_probe = 3 + 8;
     assert_eq!(one - none, of_a_probe);
     assert_eq!(many - none, 1000 * of_a_probe);
     // Buffers, subscribers, one exporter, the daemon: the same on every host.
     assert_eq!(none, 26);
+}
+
+const REQUEST: &[u8] = b"GET /metrics HTTP/1.1\r\nhost: a\r\n\r\n";
+
+async fn large(_request: Request<Incoming>) -> Answer {
+    plain(StatusCode::OK, "x".repeat(1 << 20))
+}
+
+#[tokio::test(start_paused = true)]
+async fn an_answer_that_is_not_read_is_given_up() {
+    let (mut client, server) = duplex(1 << 10);
+    client.write_all(REQUEST).await.unwrap();
+    tokio::time::timeout(2 * CONNECTION, answer_one(server, large)).await.unwrap();
+}
+
+#[tokio::test]
+async fn a_connection_is_for_one_scrape() {
+    let (mut client, server) = duplex(4 << 20);
+    client.write_all(&REQUEST.repeat(2)).await.unwrap();
+    answer_one(server, large).await;
+    let mut read = Vec::new();
+    client.read_to_end(&mut read).await.unwrap();
+    let text = String::from_utf8(read).unwrap();
+    assert_eq!(text.matches("HTTP/1.1 200 OK").count(), 1);
+    assert!(text.ends_with('x'), "all of the answer");
 }

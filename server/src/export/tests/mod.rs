@@ -14,6 +14,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant, SystemTime};
 
+use kprobed_proto::v1::{ExporterLedger, ExporterState};
 use tempfile::TempDir;
 use tokio::runtime::Handle;
 
@@ -29,8 +30,8 @@ use kprobed_host::kernel::HostIdentity;
 use kprobed_lang::model::Glob;
 use kprobed_trace::feed::Log;
 use kprobed_trace::history::History;
-use kprobed_trace::pipeline::Hub;
 use kprobed_trace::pipeline::samples::{hub, publish, source};
+use kprobed_trace::pipeline::{Hub, Item};
 use kprobed_trace::spool::{BootId, Cursor, SpoolOptions};
 
 /// The events here are of 1970.
@@ -75,31 +76,28 @@ impl Run {
         }
     }
 
-    fn parts<'a>(&'a self, threads: &'a Handle) -> ExportParts<'a> {
-        let Self { hub, log, store, tasks, host, labels } = self;
-        ExportParts { hub, log, store, host, labels, tasks, threads }
-    }
-
-    pub(crate) fn export(&self, export: &Export) -> Exporters {
-        open(export, &self.parts(&Handle::current())).unwrap()
-    }
-
-    fn export_to<S: Sink>(&self, sink: S, selection: Selection) -> Exporters {
-        let exporters = Exporters::default();
-        let shared = Arc::new(Shared::new("test", "here".to_owned(), Arc::clone(&self.hub), self.log.now));
-        exporters.add(Arc::clone(&shared));
-        let policy =
-            Policy { linger: Duration::from_millis(5), timeout: Duration::from_secs(1), ..Policy::default() };
-        let exporter = Exporter {
-            sink,
-            selection,
-            policy,
+    fn parts(&self) -> ExportParts {
+        ExportParts {
             hub: Arc::clone(&self.hub),
             log: self.log.clone(),
             store: self.store.clone(),
-            shared,
+            host: self.host.clone(),
+            labels: Arc::clone(&self.labels),
             tasks: self.tasks.clone(),
-        };
+            threads: Handle::current(),
+        }
+    }
+
+    pub(crate) fn export(&self, export: &Export) -> Exporters {
+        open(export, &self.parts()).unwrap()
+    }
+
+    fn export_to<S: Sink>(&self, sink: S, selection: Selection) -> Exporters {
+        let shared = Arc::new(Shared::new("test", "here".to_owned(), Arc::clone(&self.hub), self.log.now));
+        let exporters = Exporters(Arc::new([Arc::clone(&shared)]));
+        let policy =
+            Policy { linger: Duration::from_millis(5), timeout: Duration::from_secs(1), ..Policy::default() };
+        let exporter = Exporter { sink, selection, policy, shared, parts: self.parts() };
         self.tasks.spawn("test", exporter.run());
         exporters
     }
@@ -111,12 +109,12 @@ impl Run {
     }
 
     /// Waits until nothing is queued for the only exporter.
-    pub(crate) async fn drained(&self, exporters: &Exporters) -> ExporterStatus {
+    pub(crate) async fn drained(&self, exporters: &Exporters) -> ExporterLedger {
         let begun = Instant::now();
         while begun.elapsed() < PATIENCE {
             let status = exporters.statuses().remove(0);
-            assert!(status.account.closes(), "{status:?}");
-            if status.queued == Some(0) && status.place.is_some() {
+            assert!(exporters.accounts_close(), "{status:?}");
+            if status.queued == Some(0) && status.cursor.is_some() {
                 return status;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
@@ -128,12 +126,27 @@ impl Run {
 /// How long a busy machine may take to send what waits.
 const PATIENCE: Duration = Duration::from_mins(1);
 
-/// Waits for a phase of the only exporter, and answers its error.
+/// The terms of an account: where the events that an exporter has passed went.
+#[derive(Debug, Default, PartialEq, Eq)]
+pub(crate) struct Terms {
+    pub(crate) acknowledged: u64,
+    pub(crate) dropped: u64,
+    pub(crate) expired: u64,
+    pub(crate) not_selected: u64,
+}
+
+pub(crate) fn terms(status: &ExporterLedger) -> Terms {
+    let ExporterLedger { acknowledged, dropped, expired, not_selected, .. } = *status;
+    Terms { acknowledged, dropped, expired, not_selected }
+}
+
+/// Waits until the only exporter fails, and answers its error.
 pub(crate) async fn failing(exporters: &Exporters) -> String {
     let failing = async {
         loop {
-            if let Phase::Failing { error, .. } = exporters.statuses().remove(0).phase {
-                return error;
+            let status = exporters.statuses().remove(0);
+            if status.state() == ExporterState::Failing {
+                return status.error;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -216,7 +229,7 @@ async fn every_event_is_in_the_file_once_over_restarts() {
             file.write_all(br#"{"type":"event","host":"here","ti"#).unwrap();
         } else {
             let status = run.drained(&exporters).await;
-            assert_eq!(status.phase, Phase::Running);
+            assert_eq!(status.state(), ExporterState::Running);
             run.stop().await;
         }
     }
@@ -240,7 +253,7 @@ async fn what_is_not_selected_has_its_term() {
     }
     let status = run.drained(&exporters).await;
     let expected = Terms { acknowledged: 20, not_selected: 1_000_030, ..Terms::default() };
-    assert_eq!((status.account.terms, status.read()), (expected, Some(1_000_050)));
+    assert_eq!((terms(&status), status.read), (expected, Some(1_000_050)));
     assert_eq!(events(&place.file).len(), 20);
     run.stop().await;
 }
@@ -268,7 +281,7 @@ impl Sink for Fake {
             return Err(SinkError::new("send", "it is broken"));
         }
         let events = chunk.items.iter().filter_map(|item| match item {
-            ChunkItem::Events(delivery) => Some(delivery.sequence..delivery.sequence + delivery.events),
+            Item::Batch(delivery) => Some(delivery.sequence..delivery.sequence + delivery.events),
             _ => None,
         });
         self.got.lock().unwrap().extend(events.flatten());
@@ -294,9 +307,9 @@ async fn a_side_that_fails_or_hangs_gets_everything_later() {
         let failing = async {
             loop {
                 let status = exporters.statuses().remove(0);
-                if let Phase::Failing { error, .. } = status.phase {
+                if status.state() == ExporterState::Failing {
                     assert_eq!(status.queued, Some(5000));
-                    return error;
+                    return status.error;
                 }
                 tokio::time::sleep(Duration::from_millis(5)).await;
             }
@@ -311,7 +324,7 @@ async fn a_side_that_fails_or_hangs_gets_everything_later() {
     publish(&run.hub, &a, 0, 10, 1_000_000);
     let status = run.drained(&exporters).await;
     let expected = Terms { acknowledged: 10_007, dropped: 3, ..Terms::default() };
-    assert_eq!((status.account.terms, status.refusal.as_str()), (expected, "too odd"));
+    assert_eq!((terms(&status), status.refusal.as_str()), (expected, "too odd"));
     assert_eq!(status.failures, 2);
     run.stop().await;
     // It goes on where it was, without the file of a receiver to tell.
@@ -343,7 +356,7 @@ async fn what_comes_before_the_first_acknowledgement_is_sent() {
         }
         sink.fails.store(false, Ordering::Relaxed);
         let status = run.drained(&exporters).await;
-        assert_eq!(status.account.terms, Terms { acknowledged: 100, ..Terms::default() });
+        assert_eq!(terms(&status), Terms { acknowledged: 100, ..Terms::default() });
         assert_eq!(*sink.got.lock().unwrap(), (0..100).collect::<Vec<_>>());
         run.stop().await;
     }
@@ -364,13 +377,16 @@ async fn what_was_taken_without_an_answer_is_acknowledged() {
     }
     failing(&exporters).await;
     // It has six of the batches, and says so when it is asked.
-    let answered = exporters.statuses().remove(0).place.unwrap();
-    assert_eq!(exporters.statuses().remove(0).account, Account::default());
+    let status = exporters.statuses().remove(0);
+    let sequence = status.cursor.as_ref().unwrap().sequence;
+    let answered = Cursor { sequence, ..run.log.now };
+    assert_eq!((terms(&status), status.unknown_gaps), (Terms::default(), 0));
+    assert_eq!(status.read, status.queued, "nothing is passed");
     *sink.own.lock().unwrap() = Some(Cursor { sequence: answered.sequence + 330, ..answered });
     sink.hangs.store(false, Ordering::Relaxed);
     let status = run.drained(&exporters).await;
     let expected = Terms { acknowledged: 1000, not_selected: 100, ..Terms::default() };
-    assert_eq!(status.account.terms, expected);
+    assert_eq!(terms(&status), expected);
     let first = answered.sequence + 330;
     let sent = sink.got.lock().unwrap().clone();
     assert_eq!((sent.len(), sent.first()), (700, Some(&first)));
@@ -389,19 +405,20 @@ async fn a_side_that_connects_and_takes_nothing_fails_until_it_takes_something()
     let mut since = None;
     loop {
         let status = exporters.statuses().remove(0);
-        match (status.phase, since) {
-            (Phase::Failing { since: now, failures, .. }, begun) => {
+        match (status.failing_since, since) {
+            (Some(now), begun) => {
+                assert_eq!(status.state(), ExporterState::Failing);
                 assert_eq!(*since.get_or_insert(now), begun.unwrap_or(now));
-                if failures == 3 {
+                if status.failures_in_a_row == 3 {
                     break;
                 }
             }
-            (phase, since) => assert_eq!((phase, since), (Phase::Running, None)),
+            (None, since) => assert_eq!((status.state(), since), (ExporterState::Running, None)),
         }
         tokio::time::sleep(Duration::from_millis(2)).await;
     }
     sink.hangs.store(false, Ordering::Relaxed);
-    assert_eq!(run.drained(&exporters).await.phase, Phase::Running);
+    assert_eq!(run.drained(&exporters).await.state(), ExporterState::Running);
     run.stop().await;
 }
 
@@ -421,7 +438,7 @@ async fn a_side_that_is_slower_than_the_events_reads_the_history() {
     }
     sink.hangs.store(false, Ordering::Relaxed);
     let status = run.drained(&exporters).await;
-    assert_eq!(status.account.terms, Terms { acknowledged: 1_000_000, ..Terms::default() });
+    assert_eq!(terms(&status), Terms { acknowledged: 1_000_000, ..Terms::default() });
     assert_eq!(sink.got.lock().unwrap().len(), 1_000_000);
     assert!(run.hub.counts().is_empty(), "an exporter is no subscriber of anybody");
     run.stop().await;

@@ -26,9 +26,9 @@ pub(crate) fn nats(server: &Server, rest: &str) -> Export {
 }
 
 /// As [`Run::drained`], for a side that was away: it is tried again later and later.
-pub(crate) async fn drained_again(run: &Run, exporters: &Exporters) -> ExporterStatus {
+pub(crate) async fn drained_again(run: &Run, exporters: &Exporters) -> ExporterLedger {
     let running = async {
-        while exporters.statuses().remove(0).phase != Phase::Running {
+        while exporters.statuses().remove(0).state() != ExporterState::Running {
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
     };
@@ -59,7 +59,7 @@ async fn every_event_is_read_back_by_probe_and_in_order() {
         }
     }
     let status = run.drained(&exporters).await;
-    assert_eq!(status.account.terms, Terms { acknowledged: 750, ..Terms::default() });
+    assert_eq!(terms(&status), Terms { acknowledged: 750, ..Terms::default() });
     let read = server.read().await;
     assert_eq!(read.events, expected);
     assert_eq!(read.losses, [(375, LossCause::Overrun, Some(3))]);
@@ -103,7 +103,7 @@ async fn a_server_that_is_killed_gets_everything_and_each_event_once() {
     more(10);
     let status = run.drained(&exporters).await;
     let acknowledged = expected.len() as u64;
-    assert_eq!(status.account.terms, Terms { acknowledged, ..Terms::default() });
+    assert_eq!(terms(&status), Terms { acknowledged, ..Terms::default() });
     let read = server.read().await;
     assert_eq!(read.times(), expected);
     assert_eq!((read.losses.len(), read.read, read.log.incomplete()), (0, acknowledged, 0));
@@ -128,7 +128,7 @@ async fn what_a_server_forgot_is_published_again() {
     server.restart();
     publish(&run.hub, &a, 0, 100, 2000);
     drained_again(&run, &exporters).await;
-    let before = exporters.statuses().remove(0).account.terms.acknowledged;
+    let before = exporters.statuses().remove(0).acknowledged;
     assert_eq!(before, 200);
     // Acknowledged, and gone with the power.
     server.kill();
@@ -172,11 +172,11 @@ async fn a_server_that_is_stuck_holds_up_nothing_else() {
     let error = failing(&exporters).await;
     assert!(error.contains("publish to") || error.contains("no answer within"), "{error}");
     let status = exporters.statuses().remove(0);
-    assert!(status.account.closes() && status.queued == Some(40_000), "{status:?}");
+    assert!(exporters.accounts_close() && status.queued == Some(40_000), "{status:?}");
     // Now it also reads what came over the connection that was given up.
     server.signal(Signal::SIGCONT);
     let status = drained_again(&run, &exporters).await;
-    assert_eq!(status.account.terms, Terms { acknowledged: 40_000, ..Terms::default() });
+    assert_eq!(terms(&status), Terms { acknowledged: 40_000, ..Terms::default() });
     let read = server.read().await;
     assert_eq!((read.times(), read.losses.len(), read.read), (expected, 0, 40_000));
     run.stop().await;
@@ -200,7 +200,7 @@ async fn messages_are_no_larger_than_they_may_be_and_restarts_go_on() {
         }
         let status = run.drained(&exporters).await;
         let expected = Terms { acknowledged: 400_000, not_selected: 100, ..Terms::default() };
-        assert_eq!(status.account.terms, expected);
+        assert_eq!(terms(&status), expected);
         run.stop().await;
     }
     let read = server.read().await;
@@ -226,7 +226,7 @@ async fn what_cannot_be_used_says_why() {
     run.drained(&exporters).await;
     publish(&run.hub, &source("a", 1), 0, 10, 1000);
     let status = run.drained(&exporters).await;
-    assert_eq!(status.account.terms.acknowledged, 10);
+    assert_eq!(status.acknowledged, 10);
 
     let mut missing = nats(&server, &format!("{with_token}\nstream = 'OTHER'"));
     missing.nats.as_mut().unwrap().create = None;

@@ -165,7 +165,7 @@ async fn every_event_arrives_with_its_place() {
         publish(&run.hub, &a, 3, 7, (batch + 1) * 1000);
     }
     let status = run.drained(&exporters).await;
-    assert_eq!(status.account.terms, Terms { acknowledged: 140, ..Terms::default() });
+    assert_eq!(terms(&status), Terms { acknowledged: 140, ..Terms::default() });
     assert_eq!(collector.sequences(), (0..140).collect::<Vec<_>>());
     assert_eq!(*collector.tokens.lock().unwrap(), BTreeSet::from(["Bearer x".to_owned()]));
 
@@ -212,8 +212,9 @@ async fn a_collector_that_is_away_gets_everything_later() {
     publish(&run.hub, &a, 0, 10, 2000);
     let failing = async {
         loop {
-            if let Phase::Failing { error, .. } = exporters.statuses().remove(0).phase {
-                return error;
+            let status = exporters.statuses().remove(0);
+            if status.state() == ExporterState::Failing {
+                return status.error;
             }
             publish(&run.hub, &a, 0, 10, 3000);
             tokio::time::sleep(Duration::from_millis(20)).await;
@@ -224,9 +225,9 @@ async fn a_collector_that_is_away_gets_everything_later() {
     let (_, _server) = collector.listen(&address.to_string());
     let status = run.drained(&exporters).await;
     let sequences: BTreeSet<u64> = collector.sequences().into_iter().collect();
-    assert_eq!(sequences, (0..status.account.terms.acknowledged).collect());
-    let Terms { acknowledged, .. } = status.account.terms;
-    assert_eq!(status.account.terms, Terms { acknowledged, ..Terms::default() });
+    assert_eq!(sequences, (0..status.acknowledged).collect());
+    let acknowledged = status.acknowledged;
+    assert_eq!(terms(&status), Terms { acknowledged, ..Terms::default() });
     run.stop().await;
 }
 
@@ -244,20 +245,21 @@ async fn refusals_are_counted_and_failures_are_not() {
     publish(&run.hub, &a, 0, 10, 1000);
     let status = run.drained(&exporters).await;
     let expected = Terms { acknowledged: 6, dropped: 4, ..Terms::default() };
-    assert_eq!((status.account.terms, status.refusal.as_str()), (expected, "too old"));
+    assert_eq!((terms(&status), status.refusal.as_str()), (expected, "too old"));
 
     collector.answers(Answer::Refuses(Status::invalid_argument("cannot read that")));
     publish(&run.hub, &a, 0, 10, 2000);
     let status = run.drained(&exporters).await;
     let expected = Terms { acknowledged: 6, dropped: 14, ..Terms::default() };
-    assert_eq!((status.account.terms, status.refusal.as_str()), (expected, "cannot read that"));
+    assert_eq!((terms(&status), status.refusal.as_str()), (expected, "cannot read that"));
 
     collector.answers(Answer::Refuses(Status::unauthenticated("who are you")));
     publish(&run.hub, &a, 0, 10, 3000);
     let failing = async {
         loop {
-            if let Phase::Failing { error, .. } = exporters.statuses().remove(0).phase {
-                return error;
+            let status = exporters.statuses().remove(0);
+            if status.state() == ExporterState::Failing {
+                return status.error;
             }
             tokio::time::sleep(Duration::from_millis(5)).await;
         }
@@ -266,7 +268,7 @@ async fn refusals_are_counted_and_failures_are_not() {
     assert!(error.contains("who are you") && error.contains("export.otlp.headers"), "{error}");
     collector.answers(Answer::Takes);
     let status = run.drained(&exporters).await;
-    assert_eq!(status.account.terms, Terms { acknowledged: 16, dropped: 14, ..Terms::default() });
+    assert_eq!(terms(&status), Terms { acknowledged: 16, dropped: 14, ..Terms::default() });
     run.stop().await;
 }
 
@@ -337,7 +339,7 @@ async fn what_was_taken_is_not_sent_again_when_spans_are_refused() {
     until(&run, 20_000, || *spans.taken.lock().unwrap() == 5).await;
     let status = run.drained(&exporters).await;
     assert_eq!(collector.sequences(), (0..10).collect::<Vec<_>>(), "each record once");
-    assert_eq!((status.account.terms.acknowledged, *spans.taken.lock().unwrap()), (10, 5));
+    assert_eq!((status.acknowledged, *spans.taken.lock().unwrap()), (10, 5));
 
     // It takes none: that is final, and holds up nothing.
     *spans.answer.lock().unwrap() = Answer::Refuses(Status::unimplemented("unknown service"));
@@ -345,7 +347,7 @@ async fn what_was_taken_is_not_sent_again_when_spans_are_refused() {
     until(&run, 2_000_000, || exporters.statuses()[0].dropped_spans == 5).await;
     let status = run.drained(&exporters).await;
     assert_eq!(collector.sequences(), (0..20).collect::<Vec<_>>());
-    assert_eq!((status.account.terms.acknowledged, status.dropped_spans), (20, 5));
+    assert_eq!((status.acknowledged, status.dropped_spans), (20, 5));
     assert!(status.refusal.contains("takes log records and no traces"), "{}", status.refusal);
     // The records of how far the others go come once too.
     let progress = collector.records();
@@ -367,7 +369,7 @@ async fn a_collector_that_hangs_does_not_hold_up_the_end() {
     // `stop` asserts that all tasks end in time.
     run.stop().await;
     assert!(collector.records().is_empty());
-    assert_eq!(exporters.statuses()[0].account.terms.acknowledged, 0);
+    assert_eq!(exporters.statuses()[0].acknowledged, 0);
     // Nothing was acknowledged: another run of the daemon sends it.
     collector.answers(Answer::Takes);
     let run = Run::start(directory.path()).await;

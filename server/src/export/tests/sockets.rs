@@ -169,7 +169,7 @@ async fn goes_and_comes_back(
             "{error}"
         );
         let status = exporters.statuses().remove(0);
-        assert!(status.account.closes(), "{status:?}");
+        assert!(exporters.accounts_close(), "{status:?}");
         assert_eq!(status.queued, Some(10));
         program = again().await;
         run.drained(&exporters).await;
@@ -177,8 +177,8 @@ async fn goes_and_comes_back(
     }
     let repeated: usize = received.connections().iter().map(Vec::len).sum();
     assert_eq!((received.events(), repeated), (expected, 60));
-    let terms = exporters.statuses().remove(0).account.terms;
-    assert_eq!(terms, Terms { acknowledged: 60, ..Terms::default() });
+    let status = exporters.statuses().remove(0);
+    assert_eq!(terms(&status), Terms { acknowledged: 60, ..Terms::default() });
     run.stop().await;
     program.kill().await;
 }
@@ -194,14 +194,14 @@ async fn is_stuck(settings: &str, received: &Received, program: &Program) {
     program.reads.send(false).unwrap();
     let expected: Vec<u64> = publish_many(&run, 1_000_000, MANY).collect();
     let status = run.drained(&others).await;
-    assert_eq!(status.account.terms.acknowledged, MANY);
+    assert_eq!(status.acknowledged, MANY);
     let error = failing(&exporters).await;
     assert!(error.contains("no answer within"), "{error}");
     let status = exporters.statuses().remove(0);
-    assert!(status.account.closes() && status.queued.unwrap() > 0, "{status:?}");
+    assert!(exporters.accounts_close() && status.queued.unwrap() > 0, "{status:?}");
     program.reads.send(true).unwrap();
     let status = run.drained(&exporters).await;
-    assert_eq!(status.account.terms, Terms { acknowledged: MANY, ..Terms::default() });
+    assert_eq!(terms(&status), Terms { acknowledged: MANY, ..Terms::default() });
     received.has(expected.len()).await;
     assert!(received.events() == expected, "in their order");
     run.stop().await;
