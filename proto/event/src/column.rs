@@ -9,7 +9,7 @@ use kprobed_filter::{Base, FieldKind, FieldSchema, sign_extended};
 
 use crate::api;
 use crate::malformed::ColumnFault;
-use crate::packed::{Number, Numbers, PackedNumbers, at, gather};
+use crate::packed::{Number, at, gather, numbers, repeated};
 use crate::value::{Address, List, Value};
 
 /// The checked bytes of a column.
@@ -164,7 +164,7 @@ fn check_offsets(values: usize, offsets: &[u8], data_bytes: usize) -> Result<(),
         return Err(ColumnFault::OffsetsLength(offsets.len()));
     }
     let last = at::<u32>(offsets, values) as usize;
-    if last > data_bytes || !Numbers::<u32>::new(offsets).is_sorted() {
+    if last > data_bytes || !numbers::<u32>(offsets).is_sorted() {
         return Err(ColumnFault::OffsetsOrder(data_bytes));
     }
     Ok(())
@@ -211,15 +211,13 @@ impl<'a> ColumnView<'a> {
     /// # }
     /// ```
     #[inline]
-    pub fn numbers<T: Number>(&self) -> Option<PackedNumbers<'a, T>> {
-        if self.field.kind.value_bytes() != T::WIDTH {
-            return None;
-        }
-        match &self.column.cells {
-            Cells::Numbers(bytes) => Some(PackedNumbers::Each(Numbers::new(bytes))),
-            Cells::Same { row, .. } => Some(PackedNumbers::rows(row, self.rows)),
-            Cells::Strings { .. } => None,
-        }
+    pub fn numbers<T: Number>(&self) -> Option<impl Iterator<Item = T> + Clone + use<'a, T>> {
+        let (bytes, times) = match &self.column.cells {
+            Cells::Numbers(bytes) => (bytes, 1),
+            Cells::Same { row, .. } => (row, self.rows),
+            Cells::Strings { .. } => return None,
+        };
+        (self.field.kind.value_bytes() == T::WIDTH).then(|| repeated::<T>(bytes, times))
     }
 
     /// Whether any value could not be read.

@@ -52,7 +52,7 @@ pub use malformed::{ColumnFault, MalformedError};
 pub use notation::notation_message;
 pub use ordered::TimeOrdered;
 pub use owned::OwnedRow;
-pub use packed::{Number, Numbers, PackedNumbers, RepeatedRows};
+pub use packed::Number;
 pub use row::{Fields, Row, Rows};
 pub use schema::Schema;
 pub use select::{COMMON_FIELDS, Projected, Projection};
