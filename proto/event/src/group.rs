@@ -37,23 +37,23 @@ impl Group {
         check_times(&schema, rows, group.base_ns, &group.offsets_ns)?;
         let return_ips = packed(&schema, "return_ips", rows, group.return_ips)?;
         if !schema.is_return() && !matches!(return_ips, Packed::Absent) {
-            return Err(MalformedError::NotAReturn { probe: schema.probe().to_owned() });
+            let probe = schema.probe();
+            let message = format!("`{probe}` is not a return probe, and its batch has return addresses");
+            return Err(MalformedError(message));
         }
         if group.columns.len() != schema.fields().len() {
-            return Err(MalformedError::ColumnCount {
-                probe: schema.probe().to_owned(),
-                fields: schema.fields().len(),
-                columns: group.columns.len(),
-            });
+            let (fields, columns) = (schema.fields().len(), group.columns.len());
+            let message =
+                format!("`{}` has {fields} fields, and its batch has {columns} columns", schema.probe());
+            return Err(MalformedError(message));
         }
         let mut columns = Vec::with_capacity(group.columns.len());
         for (field, column) in schema.fields().iter().zip(group.columns) {
-            columns.push(Column::new(field, rows, column).map_err(|fault| MalformedError::Column {
-                probe: schema.probe().to_owned(),
-                field: field.name.clone(),
-                rows,
-                fault,
-            })?);
+            let malformed = |fault: String| {
+                let (name, probe) = (&field.name, schema.probe());
+                MalformedError(format!("field `{name}` of `{probe}` with {rows} rows: {fault}"))
+            };
+            columns.push(Column::new(field, rows, column).map_err(malformed)?);
         }
         Ok(Self {
             rows,
@@ -203,7 +203,8 @@ fn check_times(schema: &Schema, rows: usize, base_ns: u64, offsets_ns: &[u8]) ->
     let last_ns = numbers::<u32>(offsets_ns).last().unwrap_or(0);
     let in_order = numbers::<u32>(offsets_ns).is_sorted();
     if !in_order || base_ns.checked_add(u64::from(last_ns)).is_none() {
-        return Err(MalformedError::TimeOrder { probe: schema.probe().to_owned() });
+        let message = format!("the time stamps of `{}` are not in order", schema.probe());
+        return Err(MalformedError(message));
     }
     Ok(())
 }
@@ -219,5 +220,5 @@ fn packed<T: Number + Default>(
 }
 
 fn common_column(schema: &Schema, column: &'static str, rows: usize, bytes: usize) -> MalformedError {
-    MalformedError::CommonColumn { probe: schema.probe().to_owned(), column, bytes, rows }
+    MalformedError(format!("`{column}` of `{}` has {bytes} bytes for {rows} rows", schema.probe()))
 }
