@@ -47,13 +47,13 @@ mod writer;
 
 pub use cursor::{BootId, BootIdError, Cursor, HistoryStart};
 pub use entry::{EntryKind, EpochStart, Missing, MissingCause, SpoolEntry, SpoolItem};
-pub use error::{AppendError, SpoolError};
+pub use error::{AppendError, Damage, SpoolError};
 pub use expired::{Expired, ExpiredEpoch};
 pub use handle::{Spool, SpoolOptions, SpoolStats};
 pub use reader::SpoolReader;
-pub use record::{BrokenRecord, MAX_PAYLOAD_BYTES, Record, RecordKind};
+pub use record::{MAX_PAYLOAD_BYTES, Record, RecordKind};
 pub use recover::Recovery;
 pub use scan::{Scan, scan_bytes};
-pub use segment::{BrokenHeader, HEADER_BYTES, Header, SegmentFacts, SegmentId};
+pub use segment::{HEADER_BYTES, Header, SegmentFacts, SegmentId};
 pub use state::Limit;
 pub use writer::SpoolWriter;

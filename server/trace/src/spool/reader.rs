@@ -11,11 +11,12 @@ use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::error::ReadError;
 use super::record::{Record, RecordKind};
 use super::segment::{SegmentFacts, SegmentId};
 use super::start::Start;
 use super::state::{Limit, Shared};
-use super::walk::{Walk, WalkError};
+use super::walk::Walk;
 use super::{Cursor, EntryKind, Missing, MissingCause, SpoolError, SpoolItem};
 
 /// Reads the spool from a position on.
@@ -139,8 +140,8 @@ impl SpoolReader {
                 match error {
                     // The events after the break are reported as missing on the way to the next
                     // segment.
-                    WalkError::Broken(_) => Ok(true),
-                    WalkError::Io(source) => Err(SpoolError::io("read", &path)(source)),
+                    ReadError::Damaged(_) => Ok(true),
+                    ReadError::Io(source) => Err(SpoolError::io("read", &path)(source)),
                 }
             }
         }

@@ -7,11 +7,12 @@ use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::error::ReadError;
 use super::index::damaged;
 use super::record::{Record, RecordKind};
 use super::segment::{SegmentFacts, SegmentId};
 use super::state::{Limit, Shared, State};
-use super::walk::{Walk, WalkError};
+use super::walk::Walk;
 use super::{Cursor, EntryKind, Missing, MissingCause, SpoolError, SpoolItem};
 
 /// Where a reader begins.
@@ -98,11 +99,12 @@ pub(super) fn last(
     loop {
         // A segment that was removed meanwhile, and all before it, have expired.
         let Some((facts, file)) = open(shared, id)? else { return Ok(None) };
-        let io = |error| match error {
-            WalkError::Io(source) => SpoolError::io("read", &shared.files.segment(id))(source),
-            WalkError::Broken(broken) => {
-                SpoolError::io("read", &shared.files.segment(id))(std::io::Error::other(broken))
-            }
+        let io = |error| {
+            let source = match error {
+                ReadError::Io(source) => source,
+                ReadError::Damaged(damage) => std::io::Error::other(damage),
+            };
+            SpoolError::io("read", &shared.files.segment(id))(source)
         };
         let mut walk = Walk::new(file, SegmentFacts::new(facts.header, facts.seed), bytes);
         // The records that count on the way back: events with their number, and the schemas that were replaced.
@@ -119,8 +121,8 @@ pub(super) fn last(
                 }
                 Ok(Some(_)) => {}
                 // Records after a break are missing, and the reader reports them.
-                Ok(None) | Err(WalkError::Broken(_)) => break,
-                Err(error @ WalkError::Io(_)) => return Err(io(error)),
+                Ok(None) | Err(ReadError::Damaged(_)) => break,
+                Err(error @ ReadError::Io(_)) => return Err(io(error)),
             }
         }
         for (at, sequence) in back.into_iter().rev() {

@@ -9,7 +9,8 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use super::record::{BrokenRecord, Record};
+use super::Damage;
+use super::record::Record;
 use super::segment::{Header, SegmentFacts};
 
 /// Bytes that are collected before they are written.
@@ -68,7 +69,7 @@ impl Tail {
 
     /// Adds a record in memory. Adds nothing if the record cannot follow here, which is a mistake
     /// of the caller.
-    pub(super) fn push(&mut self, record: &Record<'_>) -> Result<(), BrokenRecord> {
+    pub(super) fn push(&mut self, record: &Record<'_>) -> Result<(), Damage> {
         self.facts.add(record)?;
         record.encode(self.facts.seed, &mut self.pending);
         Ok(())
