@@ -196,8 +196,9 @@ impl Feed {
         mut reader: Box<HistoryReader>,
     ) -> Result<(Box<HistoryReader>, bool), FeedError> {
         let read = tokio::task::spawn_blocking(move || reader.next_items().map(|read| (reader, read)));
-        let (reader, read) = read.await.map_err(HistoryError::from)?.map_err(HistoryError::from)?;
-        self.ready.extend(read.items);
-        Ok((reader, read.is_last))
+        let (reader, (items, is_last)) =
+            read.await.map_err(HistoryError::from)?.map_err(HistoryError::from)?;
+        self.ready.extend(items);
+        Ok((reader, is_last))
     }
 }
