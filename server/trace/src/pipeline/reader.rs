@@ -101,7 +101,7 @@ impl Reader {
 
     /// Reads the size of the buffers, which another program may change.
     fn look_at_size(&mut self) {
-        let instance = self.parts.cpus.first().map(|cpu| cpu.source.ring().instance());
+        let instance = self.parts.cpus.first().map(|cpu| &cpu.source.ring.instance);
         let kib = instance.and_then(|instance| instance.buffer_kib().ok());
         self.buffer_bytes = kib.unwrap_or_default() << 10;
     }
@@ -218,7 +218,7 @@ impl Reader {
             has_changed |= cpu.source.reopen(&self.tracefs)?;
         }
         if has_changed {
-            let bytes = self.parts.cpus.first().map(|cpu| cpu.source.ring().layout().sub_buffer_bytes());
+            let bytes = self.parts.cpus.first().map(|cpu| cpu.source.ring.layout.sub_buffer_bytes());
             tracing::warn!(bytes, "another program has changed the size of the sub-buffers");
         }
         Ok(())

@@ -77,7 +77,6 @@ struct Handle {
 pub struct Readers {
     handles: Vec<Handle>,
     counters: Vec<(u32, Arc<BufferCounters>)>,
-    layout: PageLayout,
 }
 
 impl Readers {
@@ -116,12 +115,7 @@ impl Readers {
             })?;
             handles.push(Handle { commands: Arc::new(outbox), thread, cpus: numbers });
         }
-        Ok(Self { handles, counters, layout })
-    }
-
-    /// Layout of the pages.
-    pub fn layout(&self) -> &PageLayout {
-        &self.layout
+        Ok(Self { handles, counters })
     }
 
     /// Has all readers read and publish all events in the kernel's buffers, and waits until they

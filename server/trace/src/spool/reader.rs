@@ -164,7 +164,7 @@ impl SpoolReader {
         let id = facts.id();
         self.next = Bound::Excluded(id);
         let file = match &state.tail {
-            Some(tail) if tail.facts().id() == id => Arc::clone(&tail.file),
+            Some(tail) if tail.facts.id() == id => Arc::clone(&tail.file),
             _ => match shared.files.open_segment(id, false) {
                 Ok(file) => file,
                 // The segment was removed: the reader reports its events as missing.

@@ -81,5 +81,5 @@ fn walk_through<R: ReadAt>(
             Err(ReadError::Io(error)) => return Err(error),
         }
     };
-    Ok(Scan { facts: *walk.facts(), broken })
+    Ok(Scan { facts: walk.facts, broken })
 }

@@ -41,7 +41,7 @@ impl ReadAt for &[u8] {
 pub(super) struct Walk<R> {
     source: R,
     /// The facts of the records so far: the next record begins at `bytes`.
-    facts: SegmentFacts,
+    pub(super) facts: SegmentFacts,
     /// The end of the records that may be read.
     limit: u64,
     window: Vec<u8>,
@@ -52,11 +52,6 @@ impl<R: ReadAt> Walk<R> {
     /// Begins with the first record. Reads nothing at or after `limit`.
     pub(super) fn new(source: R, start: SegmentFacts, limit: u64) -> Self {
         Self { source, facts: start, limit, window: Vec::new(), window_at: HEADER_BYTES }
-    }
-
-    /// The facts of the records so far.
-    pub(super) fn facts(&self) -> &SegmentFacts {
-        &self.facts
     }
 
     /// Raises the limit after more was written.
