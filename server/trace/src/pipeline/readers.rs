@@ -11,11 +11,10 @@ use std::thread::{Builder, JoinHandle};
 
 use thiserror::Error;
 
-use super::commands::{Command, Outbox, commands};
+use super::commands::{Command, Outbox, ReaderPulse, commands};
 use super::counters::BufferCounters;
 use super::cpu::Cpu;
 use super::handover::{Cutover, HandoverWindow, Step};
-use super::pulse::ReaderPulse;
 use super::reader::{Mark, Reader, ReaderParts};
 use super::ring::Ring;
 use super::{Activity, BufferCounts, BufferDemand, Hub, SourceTable};

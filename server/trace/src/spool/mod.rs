@@ -27,7 +27,6 @@ mod cursor;
 mod entry;
 mod error;
 mod expired;
-mod fields;
 mod files;
 mod handle;
 mod index;

@@ -13,8 +13,34 @@
 use bytes::Bytes;
 use crc32fast::Hasher;
 
-use super::fields::Fields;
 use super::{Damage, EntryKind, SpoolEntry};
+
+/// Little-endian numbers from a slice: the bytes that were not read yet.
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+
+impl Fields<'_> {
+    /// The next `N` bytes.
+    pub(super) fn bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    /// The next four bytes.
+    pub(super) fn u32(&mut self) -> Option<u32> {
+        self.bytes().map(u32::from_le_bytes)
+    }
+
+    /// The next eight bytes.
+    pub(super) fn u64(&mut self) -> Option<u64> {
+        self.bytes().map(u64::from_le_bytes)
+    }
+
+    /// The next eight bytes, two's complement.
+    pub(super) fn i64(&mut self) -> Option<i64> {
+        self.bytes().map(i64::from_le_bytes)
+    }
+}
 
 /// Bytes before the payload.
 pub(super) const HEAD_BYTES: u64 = HEAD_SIZE as u64;

@@ -14,8 +14,7 @@
 
 use std::fmt;
 
-use super::fields::Fields;
-use super::record::{HEAD_SIZE, Record, RecordKind};
+use super::record::{Fields, HEAD_SIZE, Record, RecordKind};
 use super::{BootId, Cursor, Damage, EntryKind};
 
 const MAGIC: [u8; 8] = *b"kprobedS";
