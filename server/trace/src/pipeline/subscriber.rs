@@ -3,7 +3,7 @@
 //! Owns the way of a batch into the queue, and the wake-up of the client. Never knows of requests
 //! or connections.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use tokio::sync::Notify;
@@ -13,7 +13,7 @@ use super::encodings::Encodings;
 use super::item::{Delivery, Item, Mark};
 use super::queue::{Queue, QueueCounts};
 use super::queue_memory::QueueMemory;
-use super::selection::{Binder, Selected, SelectionTerms, Selector};
+use super::selection::{Binder, Selected, SelectionTerms, Selector, lock};
 use super::view::{Order, View};
 use super::{Draft, Hub, Loss, LossCause};
 
@@ -42,10 +42,6 @@ pub(super) struct Offer {
     limited: Option<Loss>,
     /// The log position at which the batch ends.
     end: u64,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Subscriber {

@@ -29,7 +29,7 @@ pub(super) struct Start {
 
 /// Begins with the oldest entry. The reader reports all expired events on the way.
 pub(super) fn beginning(state: &State) -> Start {
-    let (epoch, boot_id) = state.index.oldest_epoch().unwrap_or((state.now.epoch, state.now.boot_id));
+    let (epoch, boot_id) = state.index.run_from(0).unwrap_or((state.now.epoch, state.now.boot_id));
     let at = Cursor { boot_id, epoch, sequence: 0 };
     let mut items = vec![state.index.epoch_start(at)];
     if state.index.lacks_runs(None, epoch) {
@@ -50,7 +50,7 @@ pub(super) fn cursor(state: &State, cursor: Cursor) -> Result<Start, SpoolError>
     let mut items = vec![state.index.epoch_start(cursor)];
     // Unknown runs that are newer than the oldest known one have stored nothing, or were set aside as a whole.
     let is_aside = state.index.set_aside_of(epoch).next().is_some();
-    if known.is_none() && !is_aside && state.index.oldest_epoch().is_none_or(|(oldest, _)| epoch < oldest) {
+    if known.is_none() && !is_aside && state.index.run_from(0).is_none_or(|(oldest, _)| epoch < oldest) {
         let (from, to) = (Some(sequence), None);
         items.push(SpoolItem::Missing(Missing { from, to, cause: MissingCause::Expired }));
     }
