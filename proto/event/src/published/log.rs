@@ -262,7 +262,7 @@ impl HostLog {
 }
 
 fn contents(received: &Received) -> Result<Vec<Message>, LogError> {
-    let malformed = |error| {
+    let malformed = |error: prost::DecodeError| {
         let id = &received.id;
         LogError(format!("{id}: the payload is not a sequence of stream messages: {error}"))
     };
