@@ -39,8 +39,10 @@ impl Batch {
     ) -> Result<Self, MalformedError> {
         let mut groups = Vec::with_capacity(batch.groups.len());
         for group in batch.groups {
-            let schema =
-                schemas.get(&group.schema_id).ok_or(MalformedError::UnknownSchema(group.schema_id))?;
+            let id = group.schema_id;
+            let unknown =
+                || MalformedError(format!("batch refers to schema {id}, which was not sent before"));
+            let schema = schemas.get(&id).ok_or_else(unknown)?;
             groups.push(Group::new(Arc::clone(schema), group)?);
         }
         let (mut tasks, mut symbols) = (batch.tasks, batch.symbols);

@@ -8,9 +8,11 @@ use bytes::Bytes;
 use kprobed_filter::{Base, FieldKind, FieldSchema, sign_extended};
 
 use crate::api;
-use crate::malformed::ColumnFault;
-use crate::packed::{Number, Numbers, PackedNumbers, at, gather};
+use crate::packed::{Number, at, gather, numbers, repeated};
 use crate::value::{Address, List, Value};
+
+/// Said of more values than memory can hold.
+const TOO_MANY: &str = "too many values";
 
 /// The checked bytes of a column.
 #[derive(Clone, Debug)]
@@ -37,27 +39,31 @@ enum Cells {
 
 impl Column {
     /// Checks a column against its field and the number of events.
-    pub(crate) fn new(field: &FieldSchema, rows: usize, column: api::Column) -> Result<Self, ColumnFault> {
-        let values = rows.checked_mul(field.values_per_row()).ok_or(ColumnFault::TooMany)?;
+    ///
+    /// # Errors
+    /// What is wrong with it.
+    pub(crate) fn new(field: &FieldSchema, rows: usize, column: api::Column) -> Result<Self, String> {
+        let values = rows.checked_mul(field.values_per_row()).ok_or(TOO_MANY)?;
         if !column.faults.is_empty() && column.faults.len() != values.div_ceil(8) {
-            return Err(ColumnFault::FaultsLength(column.faults.len()));
+            return Err(format!("{} bytes of fault bits", column.faults.len()));
         }
         let cells = if field.kind.is_text() {
             if !column.values.is_empty() {
-                return Err(ColumnFault::ValuesLength(column.values.len()));
+                return Err(format!("{} bytes of values", column.values.len()));
             }
             check_offsets(values, &column.offsets, column.data.len())?;
             Cells::Strings { offsets: column.offsets, data: column.data }
         } else {
             let width = field.kind.value_bytes();
-            let wanted = values.checked_mul(width).ok_or(ColumnFault::TooMany)?;
+            let wanted = values.checked_mul(width).ok_or(TOO_MANY)?;
             let each = field.values_per_row();
             let is_same = rows > 1 && Some(column.values.len()) == each.checked_mul(width);
             if column.values.len() != wanted && !is_same {
-                return Err(ColumnFault::ValuesLength(column.values.len()));
+                return Err(format!("{} bytes of values", column.values.len()));
             }
             if !column.offsets.is_empty() || !column.data.is_empty() {
-                return Err(ColumnFault::NotTexts(column.offsets.len().saturating_add(column.data.len())));
+                let bytes = column.offsets.len().saturating_add(column.data.len());
+                return Err(format!("{bytes} bytes of texts and their offsets, and the field has numbers"));
             }
             if is_same {
                 Cells::Same { row: column.values, values: each }
@@ -158,14 +164,14 @@ impl Column {
     }
 }
 
-fn check_offsets(values: usize, offsets: &[u8], data_bytes: usize) -> Result<(), ColumnFault> {
-    let wanted = values.checked_add(1).and_then(|count| count.checked_mul(4)).ok_or(ColumnFault::TooMany)?;
+fn check_offsets(values: usize, offsets: &[u8], data_bytes: usize) -> Result<(), String> {
+    let wanted = values.checked_add(1).and_then(|count| count.checked_mul(4)).ok_or(TOO_MANY)?;
     if offsets.len() != wanted {
-        return Err(ColumnFault::OffsetsLength(offsets.len()));
+        return Err(format!("{} bytes of offsets", offsets.len()));
     }
     let last = at::<u32>(offsets, values) as usize;
-    if last > data_bytes || !Numbers::<u32>::new(offsets).is_sorted() {
-        return Err(ColumnFault::OffsetsOrder(data_bytes));
+    if last > data_bytes || !numbers::<u32>(offsets).is_sorted() {
+        return Err(format!("offsets that do not lie in order within {data_bytes} bytes of data"));
     }
     Ok(())
 }
@@ -211,15 +217,13 @@ impl<'a> ColumnView<'a> {
     /// # }
     /// ```
     #[inline]
-    pub fn numbers<T: Number>(&self) -> Option<PackedNumbers<'a, T>> {
-        if self.field.kind.value_bytes() != T::WIDTH {
-            return None;
-        }
-        match &self.column.cells {
-            Cells::Numbers(bytes) => Some(PackedNumbers::Each(Numbers::new(bytes))),
-            Cells::Same { row, .. } => Some(PackedNumbers::rows(row, self.rows)),
-            Cells::Strings { .. } => None,
-        }
+    pub fn numbers<T: Number>(&self) -> Option<impl Iterator<Item = T> + Clone + use<'a, T>> {
+        let (bytes, times) = match &self.column.cells {
+            Cells::Numbers(bytes) => (bytes, 1),
+            Cells::Same { row, .. } => (row, self.rows),
+            Cells::Strings { .. } => return None,
+        };
+        (self.field.kind.value_bytes() == T::WIDTH).then(|| repeated::<T>(bytes, times))
     }
 
     /// Whether any value could not be read.

@@ -6,7 +6,8 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use crate::MalformedError;
+use thiserror::Error;
+
 use crate::api;
 use crate::api::stream_events_response::Message;
 use crate::batch::Batch;
@@ -44,6 +45,11 @@ pub struct Epoch {
     pub may_miss: bool,
 }
 
+/// A message that contradicts the API or its schema: what is wrong with it.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct MalformedError(pub(crate) String);
+
 /// State of a stream between messages.
 #[derive(Debug, Default)]
 pub struct Decoder {
@@ -61,14 +67,17 @@ impl Decoder {
         &mut self,
         response: api::StreamEventsResponse,
     ) -> Result<Option<StreamItem>, MalformedError> {
-        Ok(Some(match response.message.ok_or(MalformedError::Empty)? {
+        let malformed = |message: &str| MalformedError(message.to_owned());
+        let empty = || malformed("stream message without content");
+        Ok(Some(match response.message.ok_or_else(empty)? {
             Message::Started(started) => {
                 self.learn_clock(started.clock.as_ref());
                 StreamItem::Started(started)
             }
             Message::Epoch(epoch) => {
                 self.schemas.clear();
-                let cursor = self.go_on(epoch.cursor.ok_or(MalformedError::NoCursor)?);
+                let nowhere = || malformed("`epoch` without a cursor");
+                let cursor = self.go_on(epoch.cursor.ok_or_else(nowhere)?);
                 StreamItem::Epoch(Epoch { cursor, may_miss: epoch.may_miss })
             }
             Message::Schema(schema) => {
@@ -84,7 +93,7 @@ impl Decoder {
                 }
                 StreamItem::Batch(batch)
             }
-            Message::Rows(_) => return Err(MalformedError::Rows),
+            Message::Rows(_) => return Err(malformed("events come as rows, and not in columns")),
             Message::Loss(loss) => StreamItem::Loss(Loss::new(&loss, self.wall_offset_ns)),
             Message::CaughtUp(caught_up) => StreamItem::CaughtUp(self.go_on(caught_up)),
             Message::Watermark(watermark) => StreamItem::Watermark(watermark),

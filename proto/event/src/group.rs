@@ -11,7 +11,7 @@ use crate::MalformedError;
 use crate::api;
 use crate::column::{Column, ColumnView};
 use crate::context::Context;
-use crate::packed::{Number, Numbers, Packed, PackedNumbers, at, gather};
+use crate::packed::{Number, Packed, at, gather, numbers};
 use crate::schema::Schema;
 use crate::select::Projected;
 
@@ -37,23 +37,23 @@ impl Group {
         check_times(&schema, rows, group.base_ns, &group.offsets_ns)?;
         let return_ips = packed(&schema, "return_ips", rows, group.return_ips)?;
         if !schema.is_return() && !matches!(return_ips, Packed::Absent) {
-            return Err(MalformedError::NotAReturn { probe: schema.probe().to_owned() });
+            let probe = schema.probe();
+            let message = format!("`{probe}` is not a return probe, and its batch has return addresses");
+            return Err(MalformedError(message));
         }
         if group.columns.len() != schema.fields().len() {
-            return Err(MalformedError::ColumnCount {
-                probe: schema.probe().to_owned(),
-                fields: schema.fields().len(),
-                columns: group.columns.len(),
-            });
+            let (fields, columns) = (schema.fields().len(), group.columns.len());
+            let message =
+                format!("`{}` has {fields} fields, and its batch has {columns} columns", schema.probe());
+            return Err(MalformedError(message));
         }
         let mut columns = Vec::with_capacity(group.columns.len());
         for (field, column) in schema.fields().iter().zip(group.columns) {
-            columns.push(Column::new(field, rows, column).map_err(|fault| MalformedError::Column {
-                probe: schema.probe().to_owned(),
-                field: field.name.clone(),
-                rows,
-                fault,
-            })?);
+            let malformed = |fault: String| {
+                let (name, probe) = (&field.name, schema.probe());
+                MalformedError(format!("field `{name}` of `{probe}` with {rows} rows: {fault}"))
+            };
+            columns.push(Column::new(field, rows, column).map_err(malformed)?);
         }
         Ok(Self {
             rows,
@@ -141,23 +141,23 @@ impl Group {
     /// Trace-clock time stamps of all events, in nanoseconds. They never decrease.
     pub fn timestamps_ns(&self) -> impl ExactSizeIterator<Item = u64> + use<'_> {
         let base_ns = self.base_ns;
-        Numbers::<u32>::new(&self.offsets_ns).map(move |offset_ns| base_ns + u64::from(offset_ns))
+        numbers::<u32>(&self.offsets_ns).map(move |offset_ns| base_ns + u64::from(offset_ns))
     }
 
     /// Thread ids of all events. `None` if a projection left them out, as for the methods that
     /// follow.
-    pub fn tids(&self) -> Option<PackedNumbers<'_, i32>> {
+    pub fn tids(&self) -> Option<impl ExactSizeIterator<Item = i32>> {
         self.tids.all(self.rows)
     }
 
     /// Addresses of the probe in all events, or of the probed function for a return probe. `None`
     /// for tracepoints too.
-    pub fn ips(&self) -> Option<PackedNumbers<'_, u64>> {
+    pub fn ips(&self) -> Option<impl ExactSizeIterator<Item = u64>> {
         self.ips.all(self.rows)
     }
 
     /// Addresses that a return probe returns to in all events. `None` for all other probes too.
-    pub fn return_ips(&self) -> Option<PackedNumbers<'_, u64>> {
+    pub fn return_ips(&self) -> Option<impl ExactSizeIterator<Item = u64>> {
         self.return_ips.all(self.rows)
     }
 
@@ -200,10 +200,11 @@ fn check_times(schema: &Schema, rows: usize, base_ns: u64, offsets_ns: &[u8]) ->
     if Some(offsets_ns.len()) != rows.checked_mul(u32::WIDTH) {
         return Err(common_column(schema, "offsets_ns", rows, offsets_ns.len()));
     }
-    let last_ns = Numbers::<u32>::new(offsets_ns).last().unwrap_or(0);
-    let in_order = Numbers::<u32>::new(offsets_ns).is_sorted();
+    let last_ns = numbers::<u32>(offsets_ns).last().unwrap_or(0);
+    let in_order = numbers::<u32>(offsets_ns).is_sorted();
     if !in_order || base_ns.checked_add(u64::from(last_ns)).is_none() {
-        return Err(MalformedError::TimeOrder { probe: schema.probe().to_owned() });
+        let message = format!("the time stamps of `{}` are not in order", schema.probe());
+        return Err(MalformedError(message));
     }
     Ok(())
 }
@@ -219,5 +220,5 @@ fn packed<T: Number + Default>(
 }
 
 fn common_column(schema: &Schema, column: &'static str, rows: usize, bytes: usize) -> MalformedError {
-    MalformedError::CommonColumn { probe: schema.probe().to_owned(), column, bytes, rows }
+    MalformedError(format!("`{column}` of `{}` has {bytes} bytes for {rows} rows", schema.probe()))
 }

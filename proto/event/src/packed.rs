@@ -3,9 +3,6 @@
 //! Owns reading them, and the common columns, which may hold one value for all rows. It checks
 //! lengths when a column is made, and never again.
 
-use std::iter::RepeatN;
-use std::marker::PhantomData;
-
 use bytes::Bytes;
 
 /// A number of a fixed width. The bits of a field are read as they are: `u64` and `i64` fit the
@@ -39,44 +36,15 @@ macro_rules! numbers {
 
 numbers!(u8, u16, u32, u64, i8, i16, i32, i64);
 
-/// Packed numbers, one after the other, without a copy.
-#[derive(Clone, Debug)]
-pub struct Numbers<'a, T> {
-    chunks: std::slice::ChunksExact<'a, u8>,
-    number: PhantomData<T>,
+/// Packed numbers, one after the other. Bytes after the last whole number are ignored.
+pub(crate) fn numbers<T: Number>(bytes: &[u8]) -> impl ExactSizeIterator<Item = T> + Clone {
+    bytes.chunks_exact(T::WIDTH).map(T::read)
 }
 
-impl<'a, T: Number> Numbers<'a, T> {
-    /// Bytes after the last whole number are ignored.
-    pub(crate) fn new(bytes: &'a [u8]) -> Self {
-        Self { chunks: bytes.chunks_exact(T::WIDTH), number: PhantomData }
-    }
+/// The same packed numbers, so many times.
+pub(crate) fn repeated<T: Number>(bytes: &[u8], times: usize) -> impl Iterator<Item = T> + Clone {
+    std::iter::repeat_n(bytes, times).flat_map(numbers::<T>)
 }
-
-impl<T: Number> Iterator for Numbers<'_, T> {
-    type Item = T;
-
-    #[inline]
-    fn next(&mut self) -> Option<T> {
-        self.chunks.next().map(T::read)
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        self.chunks.size_hint()
-    }
-
-    #[inline]
-    fn nth(&mut self, n: usize) -> Option<T> {
-        self.chunks.nth(n).map(T::read)
-    }
-
-    #[inline]
-    fn fold<B, F: FnMut(B, T) -> B>(self, first: B, mut f: F) -> B {
-        self.chunks.fold(first, |sum, bytes| f(sum, T::read(bytes)))
-    }
-}
-
-impl<T: Number> ExactSizeIterator for Numbers<'_, T> {}
 
 /// Number `index` of packed numbers; 0 after the end.
 #[inline]
@@ -144,96 +112,11 @@ impl<T: Number + Default> Packed<T> {
     }
 
     /// The values of all rows.
-    pub(crate) fn all(&self, rows: usize) -> Option<PackedNumbers<'_, T>> {
-        match self {
-            Self::Absent => None,
-            Self::One(value) => Some(PackedNumbers::One(std::iter::repeat_n(*value, rows))),
-            Self::Each(bytes) => Some(PackedNumbers::Each(Numbers::new(bytes))),
-        }
+    pub(crate) fn all(&self, rows: usize) -> Option<impl ExactSizeIterator<Item = T>> {
+        let is_there = !matches!(self, Self::Absent);
+        is_there.then(|| (0..rows).map(move |row| self.get(row).unwrap_or_default()))
     }
 }
-
-/// The values of all rows, of a column that may hold those of one row for all.
-#[derive(Clone, Debug)]
-pub enum PackedNumbers<'a, T> {
-    /// The same in all rows.
-    One(RepeatN<T>),
-    /// Those of each row.
-    Each(Numbers<'a, T>),
-    /// The same values, several of them, in all rows.
-    Rows(RepeatedRows<'a, T>),
-}
-
-/// The values of a row, over and over.
-#[derive(Clone, Debug)]
-pub struct RepeatedRows<'a, T> {
-    row: Numbers<'a, T>,
-    /// Remaining values of the row that has begun.
-    begun: Numbers<'a, T>,
-    /// Whole rows after it.
-    rows: usize,
-}
-
-impl<T: Number> Iterator for RepeatedRows<'_, T> {
-    type Item = T;
-
-    #[inline]
-    fn next(&mut self) -> Option<T> {
-        if self.begun.len() == 0 && self.rows > 0 {
-            self.rows -= 1;
-            self.begun = self.row.clone();
-        }
-        self.begun.next()
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        let length = self.begun.len() + self.row.len() * self.rows;
-        (length, Some(length))
-    }
-}
-
-impl<T: Number> ExactSizeIterator for RepeatedRows<'_, T> {}
-
-impl<'a, T: Number> PackedNumbers<'a, T> {
-    /// This number of rows with the values of this one.
-    pub(crate) fn rows(row: &'a [u8], rows: usize) -> Self {
-        if row.len() == T::WIDTH {
-            return Self::One(std::iter::repeat_n(T::read(row), rows));
-        }
-        Self::Rows(RepeatedRows { row: Numbers::new(row), begun: Numbers::new(&[]), rows })
-    }
-}
-
-impl<T: Number> Iterator for PackedNumbers<'_, T> {
-    type Item = T;
-
-    #[inline]
-    fn next(&mut self) -> Option<T> {
-        match self {
-            Self::One(values) => values.next(),
-            Self::Each(values) => values.next(),
-            Self::Rows(values) => values.next(),
-        }
-    }
-
-    fn size_hint(&self) -> (usize, Option<usize>) {
-        match self {
-            Self::One(values) => values.size_hint(),
-            Self::Each(values) => values.size_hint(),
-            Self::Rows(values) => values.size_hint(),
-        }
-    }
-
-    fn fold<B, F: FnMut(B, T) -> B>(self, first: B, f: F) -> B {
-        match self {
-            Self::One(values) => values.fold(first, f),
-            Self::Each(values) => values.fold(first, f),
-            Self::Rows(values) => values.fold(first, f),
-        }
-    }
-}
-
-impl<T: Number> ExactSizeIterator for PackedNumbers<'_, T> {}
 
 #[cfg(test)]
 mod tests {
@@ -245,7 +128,7 @@ mod tests {
         #[test]
         fn numbers_are_read_as_they_were_written(values: Vec<i32>) {
             let bytes: Bytes = values.iter().flat_map(|value| value.to_le_bytes()).collect();
-            let numbers = Numbers::<i32>::new(&bytes);
+            let numbers = numbers::<i32>(&bytes);
             prop_assert_eq!(numbers.len(), values.len());
             prop_assert_eq!(numbers.clone().fold(0_i64, |sum, value| sum + i64::from(value)), values.iter().map(|value| i64::from(*value)).sum::<i64>());
             prop_assert_eq!(numbers.collect::<Vec<_>>(), values.clone());
@@ -258,8 +141,8 @@ mod tests {
         #[test]
         fn a_row_stands_for_all(row in proptest::collection::vec(any::<u16>(), 1..5), rows in 0..6_usize) {
             let bytes: Vec<u8> = row.iter().flat_map(|value| value.to_le_bytes()).collect();
-            let all = PackedNumbers::<u16>::rows(&bytes, rows);
-            prop_assert_eq!(all.len(), row.len() * rows);
+            let all = repeated::<u16>(&bytes, rows);
+            prop_assert_eq!(all.clone().count(), row.len() * rows);
             let sum = |sum: u64, value: u16| sum + u64::from(value);
             prop_assert_eq!(all.clone().fold(0, sum), row.repeat(rows).into_iter().fold(0, sum));
             prop_assert_eq!(all.collect::<Vec<_>>(), row.repeat(rows));

@@ -13,7 +13,6 @@ use kprobed_filter::FieldSchema;
 use crate::batch::Batch;
 use crate::context::Context;
 use crate::group::Group;
-use crate::owned::OwnedRow;
 use crate::schema::Schema;
 use crate::value::{Address, Value};
 
@@ -98,15 +97,10 @@ impl<'a> Row<'a> {
         Some(Self { batch, group, index, timestamp_ns: group.timestamp_ns(index) })
     }
 
-    /// The event that was taken out of its batch.
-    pub(crate) fn of_owned(batch: &'a Batch, group: &'a Group) -> Self {
-        Self { batch, group, index: 0, timestamp_ns: group.timestamp_ns(0) }
-    }
-
     /// A copy that can be kept without its batch.
     pub fn to_owned(&self) -> OwnedRow {
         let group = self.group.take(&[self.index]);
-        OwnedRow::new(self.batch.around(&group, self.number()), group)
+        OwnedRow { batch: self.batch.around(&group, self.number()), group }
     }
 
     /// A number of the event that no other event of its run of the daemon has, and that it has whenever it is read.
@@ -211,6 +205,28 @@ impl<'a> Row<'a> {
     /// The value of a field; `None` if the event has no such field.
     pub fn field(&self, name: &str) -> Option<Value<'a>> {
         Some(self.group.field(name)?.row(self.index, self.batch.symbols()))
+    }
+}
+
+/// An event that was copied out of its batch ([`Row::to_owned`]).
+#[derive(Clone, Debug)]
+pub struct OwnedRow {
+    /// What the event refers to.
+    batch: Batch,
+    /// The event alone.
+    group: Group,
+}
+
+impl OwnedRow {
+    /// The event.
+    pub fn row(&self) -> Row<'_> {
+        let Self { batch, group } = self;
+        Row { batch, group, index: 0, timestamp_ns: group.timestamp_ns(0) }
+    }
+
+    /// Bytes of memory, about.
+    pub fn bytes(&self) -> usize {
+        self.batch.bytes() + self.group.bytes()
     }
 }
 

@@ -96,12 +96,10 @@ fn read(probe: &str, field: api::EventField) -> Result<FieldSchema, MalformedErr
         (api::FieldType::Symbol, 8) => FieldKind::Symbol,
         (api::FieldType::String, 0) => FieldKind::String,
         _ => {
-            return Err(MalformedError::BadField {
-                probe: probe.to_owned(),
-                field: field.name,
-                kind: field.r#type,
-                width: field.width,
-            });
+            let api::EventField { name, r#type, width, .. } = field;
+            let message =
+                format!("field `{name}` of `{probe}` has type {} with a width of {width} bytes", r#type);
+            return Err(MalformedError(message));
         }
     };
     let base = match field.base() {

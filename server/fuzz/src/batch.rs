@@ -1,7 +1,9 @@
 //! Property: stored batch messages, read again from disk.
 
+use std::sync::Arc;
+
 use kprobed_trace::decode::{Columns, Packed};
-use kprobed_trace::wire::{read_batch, read_group};
+use kprobed_trace::wire::read_batch;
 
 use super::format::check_fields;
 use super::records::plans;
@@ -9,11 +11,11 @@ use super::records::plans;
 /// A group that fits a schema has as many rows as it says, and columns in which every value can be
 /// reached.
 pub fn check(data: &[u8]) {
-    let Ok(batch) = read_batch(data) else { return };
+    let Some(batch) = read_batch(data) else { return };
     for group in batch.groups {
         for plan in plans() {
             let rows = group.rows as usize;
-            if let Ok(columns) = read_group(group.clone(), plan.schema()) {
+            if let Some(columns) = Columns::from_message(Arc::clone(plan.schema()), group.clone()) {
                 assert_eq!(columns.len(), rows);
                 check_heads(&columns);
                 check_fields(&columns);

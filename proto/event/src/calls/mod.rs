@@ -45,9 +45,6 @@ pub enum Incomplete {
 }
 
 impl Incomplete {
-    /// All of them.
-    pub const ALL: [Self; 5] = [Self::NoEntry, Self::NoReturn, Self::Running, Self::Gap, Self::Limit];
-
     /// Name for programs.
     pub const fn name(self) -> &'static str {
         match self {

@@ -414,36 +414,14 @@ fn push_text(buffer: &mut Vec<u8>, bytes: &[u8]) {
 
 #[inline]
 fn push_string(buffer: &mut Vec<u8>, text: &str) {
-    buffer.push(b'"');
     if text.bytes().all(|byte| byte >= b' ' && byte != b'"' && byte != b'\\') {
+        buffer.push(b'"');
         buffer.extend_from_slice(text.as_bytes());
+        buffer.push(b'"');
     } else {
-        for byte in text.bytes() {
-            push_escaped_byte(buffer, byte);
-        }
+        // Writing to memory cannot fail.
+        serde_json::to_writer(buffer, text).ok();
     }
-    buffer.push(b'"');
-}
-
-fn push_escaped_byte(buffer: &mut Vec<u8>, byte: u8) {
-    let short = match byte {
-        b'"' | b'\\' => byte,
-        b'\n' => b'n',
-        b'\r' => b'r',
-        b'\t' => b't',
-        0x08 => b'b',
-        0x0c => b'f',
-        0..b' ' => {
-            buffer.extend_from_slice(br"\u00");
-            buffer.extend_from_slice(&[hex_digit(byte >> 4), hex_digit(byte & 0xf)]);
-            return;
-        }
-        _ => {
-            buffer.push(byte);
-            return;
-        }
-    };
-    buffer.extend_from_slice(&[b'\\', short]);
 }
 
 #[cfg(test)]

@@ -10,10 +10,10 @@ use bytes::Bytes;
 use prost::Message as _;
 use thiserror::Error;
 
-use super::{FrameError, Topic, read_frames};
+use super::{Topic, read_frames};
 use crate::api;
 use crate::api::stream_events_response::Message;
-use crate::{Cursor, Decoder, Loss, LossCause, MalformedError, StreamItem};
+use crate::{Cursor, Decoder, Loss, LossCause, StreamItem};
 
 /// A message of a host.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -38,26 +38,10 @@ pub struct Received {
     pub payload: Bytes,
 }
 
-/// Why a message cannot be read. Later ones can be.
+/// Why a message cannot be read, after its id. Later ones can be.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
-pub enum LogError {
-    /// A payload is not a list of messages.
-    #[error("{id}: {error}")]
-    Frame {
-        /// The message.
-        id: String,
-        /// Why.
-        error: FrameError,
-    },
-    /// The contents of a payload are malformed.
-    #[error("{id}: {error}")]
-    Malformed {
-        /// The message.
-        id: String,
-        /// Why.
-        error: MalformedError,
-    },
-}
+#[error("{0}")]
+pub struct LogError(String);
 
 /// The log of one host, up to the last message taken.
 #[derive(Debug, Default)]
@@ -181,7 +165,7 @@ impl HostLog {
 
     fn decode(&mut self, id: &str, message: Message) -> Result<Option<StreamItem>, LogError> {
         let response = api::StreamEventsResponse { message: Some(message) };
-        self.decoder.item(response).map_err(|error| LogError::Malformed { id: id.to_owned(), error })
+        self.decoder.item(response).map_err(|error| LogError(format!("{id}: {error}")))
     }
 
     /// Another run of the daemon, or the first one that is read, with the items that it begins with.
@@ -278,8 +262,11 @@ impl HostLog {
 }
 
 fn contents(received: &Received) -> Result<Vec<Message>, LogError> {
-    let read = read_frames(received.payload.clone());
-    let read = read.map_err(|error| LogError::Frame { id: received.id.clone(), error })?;
+    let malformed = |error: prost::DecodeError| {
+        let id = &received.id;
+        LogError(format!("{id}: the payload is not a sequence of stream messages: {error}"))
+    };
+    let read = read_frames(received.payload.clone()).map_err(malformed)?;
     Ok(read.into_iter().filter_map(|response| response.message).collect())
 }
 

@@ -89,11 +89,6 @@ pub struct Subjects {
 #[error("it must be words of letters, digits, `-` and `_` with dots between")]
 pub struct PrefixError;
 
-/// Why a payload cannot be read.
-#[derive(Clone, Debug, PartialEq, Eq, Error)]
-#[error("the payload is not a sequence of stream messages: {0}")]
-pub struct FrameError(#[from] prost::DecodeError);
-
 impl Subjects {
     /// Subjects that begin with `prefix`.
     ///
@@ -227,8 +222,10 @@ fn token(word: &str) -> Option<String> {
 /// The messages of a payload.
 ///
 /// # Errors
-/// See [`FrameError`].
-pub(crate) fn read_frames(mut payload: bytes::Bytes) -> Result<Vec<StreamEventsResponse>, FrameError> {
+/// Why it is not a sequence of them.
+pub(crate) fn read_frames(
+    mut payload: bytes::Bytes,
+) -> Result<Vec<StreamEventsResponse>, prost::DecodeError> {
     let mut messages = Vec::new();
     while !payload.is_empty() {
         messages.push(StreamEventsResponse::decode_length_delimited(&mut payload)?);

@@ -25,8 +25,7 @@ use kprobed_trace::decode::Columns;
 use kprobed_trace::pipeline::{Delivery, Item, Origin};
 use kprobed_trace::spool::Cursor;
 use kprobed_trace::wire::{
-    Envelope, GroupRows, MessagePool, Projection, Symbol, Task, encode, read_batch, read_group,
-    schema_message,
+    Envelope, GroupRows, MessagePool, Projection, Symbol, Task, encode, read_batch, schema_message,
 };
 
 /// Bytes of a message that its headers may take.
@@ -164,7 +163,8 @@ impl MessageMaker {
         all: &mut Vec<Outgoing>,
     ) -> Result<(), SinkError> {
         let unreadable = |why: &dyn std::fmt::Display| SinkError::new("read events", why);
-        let mut batch = read_batch(&delivery.message).map_err(|error| unreadable(&error))?;
+        let mut batch =
+            read_batch(&delivery.message).ok_or_else(|| unreadable(&"it is not a batch message"))?;
         let groups = mem::take(&mut batch.groups);
         let is_alone = groups.len() == 1;
         let first = Cursor { sequence: delivery.sequence, ..run };
@@ -179,7 +179,8 @@ impl MessageMaker {
             let pieces = if whole.len() <= room || group.rows <= 1 {
                 vec![Piece { row: 0, events: group.rows.into(), message: whole }]
             } else {
-                let columns = read_group(group, &schema.origin.schema).map_err(|error| unreadable(&error))?;
+                let columns = Columns::from_message(Arc::clone(&schema.origin.schema), group)
+                    .ok_or_else(|| unreadable(&"a group of a batch does not fit its schema"))?;
                 divided(&batch, (&schema.origin, &columns), room)
             };
             for Piece { row, events, message } in pieces {

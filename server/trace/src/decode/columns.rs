@@ -117,7 +117,7 @@ impl Columns {
 
     /// Columns made from a message that was sent or stored. Absent if it does not fit the schema: [`Columns`] keeps its
     /// invariants.
-    pub(crate) fn from_message(schema: Arc<Schema>, group: v1::EventGroup) -> Option<Self> {
+    pub fn from_message(schema: Arc<Schema>, group: v1::EventGroup) -> Option<Self> {
         let rows = group.rows as usize;
         if group.offsets_ns.len() != rows.checked_mul(4)? || group.columns.len() != schema.fields.len() {
             return None;

@@ -61,10 +61,6 @@ pub struct CompiledFormat {
     pub(super) head: Head,
     /// One for each field of the schema.
     pub(super) steps: Vec<Step>,
-    /// Of the computed fields.
-    pub(super) formulas: Vec<Formula>,
-    /// Of the whole paths.
-    pub(super) paths: Vec<PathPlan>,
     /// Size in bytes of the fixed part of this event's records.
     pub(super) fixed_bytes: usize,
     /// Whether all steps are copies without guards, within a window.
@@ -91,7 +87,7 @@ pub(super) struct Step {
 }
 
 /// Action of a step.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Debug)]
 pub(super) enum Action {
     /// Numbers, as they are.
     Copy { bytes: usize },
@@ -107,10 +103,10 @@ pub(super) enum Action {
     Data { relative: bool, is_text: bool },
     /// Call stack, which has a record of its own.
     Stack,
-    /// A number by the formula of this index, and its size.
-    Computed { formula: usize, bytes: usize },
-    /// A text by the path of this index.
-    Path { path: usize },
+    /// A number of this size by a formula.
+    Computed { formula: Box<Formula>, bytes: usize },
+    /// The text of a whole path.
+    Path(Box<PathPlan>),
 }
 
 /// Why records of a format cannot be decoded.
@@ -183,9 +179,8 @@ impl CompiledFormat {
         for field in fields.iter_mut().filter(|field| options.unproven.contains(&field.name)) {
             field.fault_detected = false;
         }
-        let (formulas, mut made) = computed::made(&options.computed, &fields, &steps)?;
-        let (paths, joined) = path::made(&options.paths, &fields, &steps)?;
-        made.extend(joined);
+        let mut made = computed::made(&options.computed, &fields, &steps)?;
+        made.extend(path::made(&options.paths, &fields, &steps)?);
         computed::fold(&made, &mut fields, &mut steps);
         if options.stack {
             fields.push(stack::field());
@@ -196,7 +191,7 @@ impl CompiledFormat {
         let fixed_bytes = fixed_bytes(format)?;
         let is_fixed = fixed_bytes <= WINDOW_BYTES
             && steps.iter().all(|step| matches!(step.action, Action::Copy { .. }) && step.guards.is_empty());
-        Ok(Self { id: format.id, schema, head, steps, formulas, paths, fixed_bytes, is_fixed })
+        Ok(Self { id: format.id, schema, head, steps, fixed_bytes, is_fixed })
     }
 
     /// `common_type` of the records that it decodes.

@@ -71,8 +71,7 @@ pub(super) fn made(
     rules: &[Computed],
     fields: &[FieldSchema],
     steps: &[Step],
-) -> Result<(Vec<Formula>, Vec<Made>), CompileError> {
-    let mut formulas = Vec::new();
+) -> Result<Vec<Made>, CompileError> {
     let mut made = Vec::new();
     for rule in rules {
         let (mut parts, mut guards) = (Vec::new(), Vec::new());
@@ -113,9 +112,9 @@ pub(super) fn made(
             notation: Notation::Computed,
             is_lower_half: false,
         };
-        let action = Action::Computed { formula: formulas.len(), bytes: usize::from(bytes) };
+        let formula = Box::new(Formula { rule: rule.clone(), parts });
+        let action = Action::Computed { formula, bytes: usize::from(bytes) };
         made.push(Made { parts: rule.parts().to_vec(), field, step: Step { at: 0, action, guards } });
-        formulas.push(Formula { rule: rule.clone(), parts });
     }
-    Ok((formulas, made))
+    Ok(made)
 }

@@ -168,7 +168,7 @@ pub(super) fn made(
     paths: &[PathField],
     fields: &[FieldSchema],
     steps: &[Step],
-) -> Result<(Vec<PathPlan>, Vec<Made>), CompileError> {
+) -> Result<Vec<Made>, CompileError> {
     let step = |name: &String| -> Result<&Step, CompileError> {
         let missing = || CompileError::part(name);
         let index = fields.iter().position(|field| field.name == *name).ok_or_else(missing)?;
@@ -189,14 +189,14 @@ pub(super) fn made(
             root: level.root.as_ref().map(number).transpose()?,
         })
     };
-    let (mut plans, mut all) = (Vec::new(), Vec::new());
+    let mut all = Vec::new();
     for path in paths {
         let above = path.above.as_ref().map(|[last, next]| Ok([number(last)?, number(next)?]));
-        plans.push(PathPlan {
+        let plan = PathPlan {
             file_system: path.file_system.as_ref().map(text).transpose()?,
             levels: path.levels.iter().map(level).collect::<Result<_, CompileError>>()?,
             above: above.transpose()?,
-        });
+        };
         let field = FieldSchema {
             name: path.name.clone(),
             kind: FieldKind::String,
@@ -207,11 +207,11 @@ pub(super) fn made(
             notation: Notation::Computed,
             is_lower_half: false,
         };
-        let action = Action::Path { path: plans.len().saturating_sub(1) };
+        let action = Action::Path(Box::new(plan));
         let parts = path.parts().map(str::to_owned).collect();
         all.push(Made { parts, field, step: Step { at: 0, action, guards: Vec::new() } });
     }
-    Ok((plans, all))
+    Ok(all)
 }
 
 #[cfg(test)]

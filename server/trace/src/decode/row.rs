@@ -80,7 +80,7 @@ impl CompiledFormat {
         let return_ip = head.return_ip.map(|at| fixed::<ADDRESS_BYTES>(record, at)).transpose()?;
 
         for (step, column) in self.steps.iter().zip(&mut columns.fields) {
-            if let Err(error) = step.append(record, column, self) {
+            if let Err(error) = step.append(record, column) {
                 columns.drop_unfinished_row();
                 return Err(error);
             }
@@ -102,47 +102,43 @@ impl CompiledFormat {
 
 impl Step {
     #[inline]
-    fn append(&self, record: &[u8], column: &mut Column, format: &CompiledFormat) -> Result<(), DecodeError> {
+    fn append(&self, record: &[u8], column: &mut Column) -> Result<(), DecodeError> {
         for guard in &self.guards {
             if guard.tells_fault(record)? {
                 column.push_faulted_row();
                 return Ok(());
             }
         }
-        match self.action {
+        match &self.action {
             // Copies of a known size are a load and a store.
             Action::Copy { bytes: 8 } => column.push_values(&fixed::<8>(record, self.at)?),
             Action::Copy { bytes: 4 } => column.push_values(&fixed::<4>(record, self.at)?),
             Action::Copy { bytes: 2 } => column.push_values(&fixed::<2>(record, self.at)?),
             Action::Copy { bytes: 1 } => column.push_values(&fixed::<1>(record, self.at)?),
-            Action::Copy { bytes } => column.push_values(range(record, self.at, bytes)?),
+            Action::Copy { bytes } => column.push_values(range(record, self.at, *bytes)?),
             Action::Address => column.push_address(fixed(record, self.at)?),
             Action::Characters { bytes } => {
-                dynamic::append_characters(range(record, self.at, bytes)?, column)?;
+                dynamic::append_characters(range(record, self.at, *bytes)?, column)?;
             }
             Action::Argument { next_at } => {
-                dynamic::append_argument(record, self.at, next_at, column)?;
+                dynamic::append_argument(record, self.at, *next_at, column)?;
             }
             Action::ArgumentArray { count, next_at } => {
-                dynamic::append_argument_array(record, self.at, count, next_at, column)?;
+                dynamic::append_argument_array(record, self.at, *count, *next_at, column)?;
             }
             Action::Data { relative, is_text } => {
-                dynamic::append_data(record, self.at, relative, is_text, column)?;
+                dynamic::append_data(record, self.at, *relative, *is_text, column)?;
             }
             // Until its record comes.
             Action::Stack => column.push_text_fault(),
             Action::Computed { formula, bytes } => {
-                let formula = format.formulas.get(formula);
-                let value = formula.map(|formula| formula.value(record)).transpose()?.flatten();
-                match value.map(u64::to_le_bytes).as_ref().and_then(|value| value.get(..bytes)) {
+                let value = formula.value(record)?.map(u64::to_le_bytes);
+                match value.as_ref().and_then(|value| value.get(..*bytes)) {
                     Some(value) => column.push_values(value),
                     None => column.push_faulted_row(),
                 }
             }
-            Action::Path { path } => match format.paths.get(path) {
-                Some(path) => path.append(record, column)?,
-                None => column.push_text_fault(),
-            },
+            Action::Path(path) => path.append(record, column)?,
         }
         Ok(())
     }

@@ -2,13 +2,9 @@
 //!
 //! Owns the look-up by the id at the beginning of a record. Never decodes a record.
 
-use std::sync::Arc;
-
-use super::compiled::CompiledFormat;
-
 /// One entry for each event id: the plan, or what a reader keeps with it.
 #[derive(Clone, Debug)]
-pub struct FormatTable<T = Arc<CompiledFormat>> {
+pub struct FormatTable<T> {
     entries: Vec<Option<T>>,
 }
 

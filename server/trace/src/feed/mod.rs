@@ -3,17 +3,16 @@
 //! Owns the transition from the history to live events. Streams of clients and exporters read a
 //! feed. Never encodes or sends a message.
 
-mod error;
 #[cfg(test)]
 mod tests;
-
-pub use error::FeedError;
 
 use std::collections::VecDeque;
 use std::sync::Arc;
 
+use thiserror::Error;
+
 use crate::history::{History, HistoryError, HistoryReader, HistoryStart};
-use crate::pipeline::{Item, Loss, LossCause, Subscription};
+use crate::pipeline::{End, Item, Loss, LossCause, Subscription};
 use crate::spool::Cursor;
 
 /// The most events between the history and live events when the feed attaches its subscription: it
@@ -22,6 +21,43 @@ const JOIN_EVENTS: u64 = 100_000;
 
 /// How often the feed tries that if the history grows as fast as it reads.
 const JOIN_TRIALS: u32 = 16;
+
+/// Why a feed cannot begin, or ends early.
+#[derive(Debug, Error)]
+pub enum FeedError {
+    /// The subscriber asked for the past, and the daemon keeps no history.
+    #[error("this daemon keeps no history")]
+    NoHistory,
+    /// The cursor is ahead of the log of this run.
+    #[error("the log is at position {log}, and the cursor at {cursor}")]
+    AheadOfLog {
+        /// Position of the log.
+        log: u64,
+        /// Position of the cursor.
+        cursor: u64,
+    },
+    /// The history cannot be read.
+    #[error(transparent)]
+    History(#[from] HistoryError),
+    /// The daemon stops, and everything was delivered.
+    #[error("the daemon stops")]
+    Stopping,
+    /// The queue of the subscriber was full, and it asked to be disconnected in that case.
+    #[error("the queue was full at log position {sequence}")]
+    Overflowed {
+        /// Log position of the first event that it did not receive.
+        sequence: u64,
+    },
+}
+
+impl From<End> for FeedError {
+    fn from(end: End) -> Self {
+        match end {
+            End::Stopping => Self::Stopping,
+            End::Overflowed { sequence } => Self::Overflowed { sequence },
+        }
+    }
+}
 
 #[derive(Debug)]
 enum State {
@@ -196,8 +232,9 @@ impl Feed {
         mut reader: Box<HistoryReader>,
     ) -> Result<(Box<HistoryReader>, bool), FeedError> {
         let read = tokio::task::spawn_blocking(move || reader.next_items().map(|read| (reader, read)));
-        let (reader, read) = read.await.map_err(HistoryError::from)?.map_err(HistoryError::from)?;
-        self.ready.extend(read.items);
-        Ok((reader, read.is_last))
+        let (reader, (items, is_last)) =
+            read.await.map_err(HistoryError::from)?.map_err(HistoryError::from)?;
+        self.ready.extend(items);
+        Ok((reader, is_last))
     }
 }

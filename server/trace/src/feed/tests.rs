@@ -70,7 +70,7 @@ impl Run {
             Item::Loss(loss) => format!("{:?} {:?}", loss.cause, loss.count),
             Item::Watermark(watermark_ns) => format!("watermark {watermark_ns}"),
             Item::Progress(sequence) => format!("at {sequence}"),
-            Item::Mark(mark) => panic!("mark {mark}"),
+            Item::Mark(mark) => panic!("{mark:?}"),
         }
     }
 
@@ -251,4 +251,13 @@ async fn cursors_that_can_not_be_are_refused() {
         assert!(matches!(error, SpoolError::ForeignCursor { .. }), "{refused}");
     }
     run.stop().await;
+}
+
+#[tokio::test]
+async fn a_history_that_has_ended_says_so() {
+    let directory = tempfile::tempdir().unwrap();
+    let run = Run::start(directory.path());
+    let history = Arc::clone(run.log.history.as_ref().unwrap());
+    run.stop().await;
+    assert!(matches!(history.settle().await, Err(HistoryError::Ended)));
 }

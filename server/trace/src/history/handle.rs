@@ -4,19 +4,53 @@
 //! log. Never writes an entry: the recorder does.
 
 use std::collections::HashMap;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::Ordering;
 use std::sync::{Arc, Mutex, PoisonError};
 use std::thread::{Builder, JoinHandle};
 
-use super::counters::Counters;
-use super::recorder::{Marks, Recorder, wall_ns};
-use super::{HistoryCounts, HistoryError, HistoryReader, HistoryStart};
+use thiserror::Error;
+use tokio::sync::oneshot;
+
+use super::recorder::{Counters, Recorder, wall_ns};
+use super::{HistoryReader, HistoryStart};
 use crate::pipeline::{Hub, Overflow, Pace, QueueLimits, Subscription, View};
-use crate::spool::{BootId, Cursor, Limit, Recovery, Spool, SpoolError, SpoolOptions};
+use crate::spool::{BootId, Cursor, Limit, Recovery, Spool, SpoolError, SpoolOptions, SpoolStats};
 use kprobed_lang::model::ProbeUid;
 
 /// Bytes of events that may wait for the disk.
 const QUEUE_BYTES: u64 = 16 << 20;
+
+/// Why the history cannot be read.
+#[derive(Debug, Error)]
+pub enum HistoryError {
+    /// The spool failed.
+    #[error(transparent)]
+    Spool(#[from] SpoolError),
+    /// The thread that writes the history has ended.
+    #[error("the history is not written any more: the daemon stops, or its log says why")]
+    Ended,
+    /// The task that reads the history has panicked.
+    #[error("reading the history failed: {0}")]
+    Task(#[from] tokio::task::JoinError),
+}
+
+/// Ledger terms of the history: read = stored + `in_memory` + `not_stored` + events that the
+/// recorder has not taken yet.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct HistoryCounts {
+    /// Events that were read while the daemon kept a history.
+    pub read: u64,
+    /// Events that the spool has written to its files.
+    pub stored: u64,
+    /// Events that the spool has taken, and not written yet.
+    pub in_memory: u64,
+    /// Events that the spool refused, or that the recorder's queue dropped.
+    pub not_stored: u64,
+    /// Events of any run that have expired since the daemon was started.
+    pub expired: u64,
+    /// Statistics of the spool.
+    pub stats: SpoolStats,
+}
 
 /// The history of a host's events.
 #[derive(Debug)]
@@ -24,8 +58,6 @@ pub struct History {
     spool: Spool,
     recorder: Arc<Subscription>,
     counters: Arc<Counters>,
-    marks: Arc<Marks>,
-    last_mark: AtomicU64,
     /// Events that had expired before this run.
     expired_before: u64,
     highest_uid: ProbeUid,
@@ -50,13 +82,11 @@ impl History {
         };
         let recorder = Arc::new(hub.subscribe_own(view));
         let counters = Arc::<Counters>::default();
-        let marks = Arc::new(Marks::new());
         let writing = Recorder {
             subscription: Arc::clone(&recorder),
             spool: spool.clone(),
             writer,
             counters: Arc::clone(&counters),
-            marks: Arc::clone(&marks),
             known: HashMap::new(),
             sequence: recorder.attach(),
             is_failing: false,
@@ -72,16 +102,7 @@ impl History {
             })?;
         let expired_before = spool.stats().expired_events;
         let thread = Mutex::new(Some(thread));
-        Ok(Self {
-            spool,
-            recorder,
-            counters,
-            marks,
-            last_mark: AtomicU64::new(0),
-            expired_before,
-            highest_uid,
-            thread,
-        })
+        Ok(Self { spool, recorder, counters, expired_before, highest_uid, thread })
     }
 
     /// The highest uid of a probe that has events of an earlier run here; 0 if none has.
@@ -94,17 +115,12 @@ impl History {
         self.spool.stats().end.epoch
     }
 
-    fn next_mark(&self) -> u64 {
-        self.last_mark.fetch_add(1, Ordering::Relaxed)
-    }
-
     /// Waits until everything that was published until now is in the spool, or was given up.
     ///
     /// # Errors
     /// [`HistoryError::Ended`].
     pub async fn settle(&self) -> Result<Limit, HistoryError> {
-        let mark = self.next_mark();
-        let limit = self.marks.expect(mark);
+        let (mark, limit) = oneshot::channel();
         self.recorder.mark(mark);
         limit.await.map_err(|_ended| HistoryError::Ended)
     }
@@ -115,8 +131,7 @@ impl History {
     /// # Errors
     /// [`HistoryError::Ended`].
     pub async fn attach(&self, subscription: &Subscription) -> Result<(u64, Limit), HistoryError> {
-        let mark = self.next_mark();
-        let limit = self.marks.expect(mark);
+        let (mark, limit) = oneshot::channel();
         let sequence = subscription.attach_with_mark(&self.recorder, mark);
         Ok((sequence, limit.await.map_err(|_ended| HistoryError::Ended)?))
     }
@@ -138,8 +153,16 @@ impl History {
 
     /// Ledger terms of the history.
     pub fn counts(&self) -> HistoryCounts {
-        let queue = self.recorder.counts();
-        self.counters.counts(queue.dropped, queue.read, self.expired_before, self.spool.stats())
+        let (queue, stats) = (self.recorder.counts(), self.spool.stats());
+        let in_memory = stats.unwritten_events;
+        HistoryCounts {
+            read: queue.read,
+            stored: self.counters.stored.load(Ordering::Relaxed).saturating_sub(in_memory),
+            in_memory,
+            not_stored: self.counters.refused.load(Ordering::Relaxed) + queue.dropped,
+            expired: stats.expired_events.saturating_sub(self.expired_before),
+            stats,
+        }
     }
 
     /// The log position after everything that is stored.

@@ -10,8 +10,6 @@
 //! spool --entries--> HistoryReader --selection of a subscriber--> deliveries
 //! ```
 
-mod counters;
-mod error;
 mod handle;
 mod reader;
 mod recorder;
@@ -19,9 +17,7 @@ mod stored;
 #[cfg(test)]
 mod tests;
 
-pub use counters::HistoryCounts;
-pub use error::HistoryError;
-pub use handle::History;
-pub use reader::{HistoryItems, HistoryReader};
+pub use handle::{History, HistoryCounts, HistoryError};
+pub use reader::HistoryReader;
 
 pub use crate::spool::HistoryStart;

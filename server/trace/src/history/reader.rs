@@ -16,17 +16,6 @@ use crate::spool::{
     SpoolItem, SpoolReader,
 };
 
-/// Some items of the history, in order.
-#[derive(Debug, Default)]
-pub struct HistoryItems {
-    /// [`Item::Epoch`], [`Item::Batch`], [`Item::Loss`] and [`Item::Watermark`]. Empty if no event
-    /// was selected.
-    pub items: Vec<Item>,
-    /// Whether the reader has returned everything that was stored when it was made or last
-    /// extended.
-    pub is_last: bool,
-}
-
 /// The most that entries of the log are out of the order of time, as long as no reader thread is
 /// held up: each of them rests for up to about fifty milliseconds on its own.
 const DISORDER_NS: u64 = 1_000_000_000;
@@ -88,29 +77,27 @@ impl HistoryReader {
         })
     }
 
-    /// The next items.
+    /// The next items: [`Item::Epoch`], [`Item::Batch`], [`Item::Loss`] and [`Item::Watermark`]. There are none if no
+    /// event was selected. The second value is whether the reader has returned everything that was stored when it was
+    /// made or last extended.
     ///
     /// # Errors
     /// See [`SpoolReader::next`].
-    pub(crate) fn next_items(&mut self) -> Result<HistoryItems, SpoolError> {
-        let mut read = HistoryItems::default();
-        let items = &mut read.items;
+    pub(crate) fn next_items(&mut self) -> Result<(Vec<Item>, bool), SpoolError> {
+        let mut items = Vec::new();
         let mut bytes = 0;
         while bytes < READ_BYTES {
             match self.reader.next()? {
-                None => {
-                    read.is_last = true;
-                    break;
-                }
-                Some(SpoolItem::EpochStart(start)) => self.begin_epoch(start, items),
+                None => return Ok((items, true)),
+                Some(SpoolItem::EpochStart(start)) => self.begin_epoch(start, &mut items),
                 Some(SpoolItem::Missing(missing)) => items.push(Item::Loss(self.missing(&missing))),
                 Some(SpoolItem::Entry(entry)) => {
                     bytes += entry.payload.len();
-                    self.take(&entry, items);
+                    self.take(&entry, &mut items);
                 }
             }
         }
-        Ok(read)
+        Ok((items, false))
     }
 
     /// Extends the reader to everything stored until now. Returns the number of events of this run

@@ -5,53 +5,23 @@
 //! report that those events were not stored. Never selects: it stores every event.
 
 use std::collections::HashMap;
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 
-use tokio::sync::oneshot;
-
-use super::counters::Counters;
 use super::stored;
 use crate::pipeline::{Delivery, Item, LossCause, Origin, Subscription};
-use crate::spool::{AppendError, Limit, Spool, SpoolWriter};
+use crate::spool::{AppendError, Spool, SpoolWriter};
 use kprobed_host::kernel::{ClockMapping, trace_clock_ns};
 use kprobed_lang::model::Labels;
 
-/// Callers that wait until the recorder reaches a mark.
-#[derive(Debug)]
-pub(super) struct Marks {
-    /// Absent once the recorder has ended.
-    waiting: Mutex<Option<HashMap<u64, oneshot::Sender<Limit>>>>,
-}
-
-impl Marks {
-    pub(super) fn new() -> Self {
-        Self { waiting: Mutex::new(Some(HashMap::new())) }
-    }
-
-    /// The answer to a mark. It fails if the recorder ends before the mark.
-    pub(super) fn expect(&self, mark: u64) -> oneshot::Receiver<Limit> {
-        let (sender, receiver) = oneshot::channel();
-        if let Some(waiting) = &mut *self.lock() {
-            waiting.insert(mark, sender);
-        }
-        receiver
-    }
-
-    fn answer(&self, mark: u64, limit: impl FnOnce() -> Limit) {
-        let sender = self.lock().as_mut().and_then(|waiting| waiting.remove(&mark));
-        if sender.is_some_and(|sender| sender.send(limit()).is_err()) {
-            tracing::debug!(mark, "the waiter for this mark has gone");
-        }
-    }
-
-    fn end(&self) {
-        *self.lock() = None;
-    }
-
-    fn lock(&self) -> MutexGuard<'_, Option<HashMap<u64, oneshot::Sender<Limit>>>> {
-        self.waiting.lock().unwrap_or_else(PoisonError::into_inner)
-    }
+/// What the recorder counts.
+#[derive(Debug, Default)]
+pub(super) struct Counters {
+    /// Events that the spool has taken.
+    pub(super) stored: AtomicU64,
+    /// Events that it has refused.
+    pub(super) refused: AtomicU64,
 }
 
 /// The recorder and its state.
@@ -60,7 +30,6 @@ pub(super) struct Recorder {
     pub(super) spool: Spool,
     pub(super) writer: SpoolWriter,
     pub(super) counters: Arc<Counters>,
-    pub(super) marks: Arc<Marks>,
     /// The stored labels of each stored schema.
     pub(super) known: HashMap<u32, Arc<Labels>>,
     /// The log position after the last event received.
@@ -94,7 +63,6 @@ impl Recorder {
                 }
             }
         }
-        self.marks.end();
         self.writer.note_log_end(self.subscription.log_end());
         if let Err(error) = self.writer.close() {
             tracing::error!(%error, "the history was not ended in order: its last events may be missing");
@@ -125,7 +93,11 @@ impl Recorder {
                     tracing::debug!(%error, "a loss was not stored");
                 }
             }
-            Item::Mark(mark) => self.marks.answer(mark, || self.spool.limit()),
+            Item::Mark(mark) => {
+                if mark.send(self.spool.limit()).is_err() {
+                    tracing::debug!("the waiter for a mark has gone");
+                }
+            }
             // A live stream has one epoch, and the recorder wants neither watermarks nor progress.
             Item::Loss(_)
             | Item::Epoch { .. }
@@ -138,9 +110,11 @@ impl Recorder {
     fn take_batch(&mut self, delivery: &Delivery) {
         self.sequence = delivery.sequence.saturating_add(delivery.log_events);
         match self.store(delivery) {
-            Ok(()) => self.counters.stored(delivery.log_events),
+            Ok(()) => {
+                self.counters.stored.fetch_add(delivery.log_events, Ordering::Relaxed);
+            }
             Err(error) => {
-                self.counters.refused(delivery.log_events);
+                self.counters.refused.fetch_add(delivery.log_events, Ordering::Relaxed);
                 if matches!(error, AppendError::Failing(_)) {
                     self.note_state();
                 } else {

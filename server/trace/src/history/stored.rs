@@ -12,10 +12,10 @@ use bytes::Bytes;
 use kprobed_proto::v1;
 use prost::Message;
 
-use crate::decode::{FieldKind, Schema};
+use crate::decode::{Columns, FieldKind, Schema};
 use crate::pipeline::{ColumnBatch, Delivery, Group, Loss, Origin};
 use crate::spool::{EntryKind, SpoolEntry};
-use crate::wire::{Symbol, Task, loss_from_message, read_batch, read_group, schema_message};
+use crate::wire::{Symbol, Task, loss_from_message, read_batch, schema_message};
 use kprobed_host::kernel::ClockMapping;
 use kprobed_lang::model::{Labels, ProbeName, ProbeUid};
 
@@ -88,11 +88,11 @@ pub(super) fn events_entry(delivery: &Delivery) -> Option<SpoolEntry> {
 
 /// The columns of a stored batch. `None` if the bytes are not a batch, or name unknown schemas.
 pub(super) fn batch(payload: &Bytes, origins: &HashMap<u32, Arc<Origin>>) -> Option<ColumnBatch> {
-    let message = read_batch(payload).ok()?;
+    let message = read_batch(payload)?;
     let mut groups = Vec::with_capacity(message.groups.len());
     for group in message.groups {
         let origin = Arc::clone(origins.get(&group.schema_id)?);
-        let columns = read_group(group, &origin.schema).ok()?;
+        let columns = Columns::from_message(Arc::clone(&origin.schema), group)?;
         groups.push(Group { origin, columns });
     }
     let clock = message.clock.unwrap_or_default();

@@ -46,7 +46,7 @@ impl Cpu {
 
     /// Number of the CPU.
     pub(super) const fn number(&self) -> u32 {
-        self.source.ring().cpu()
+        self.source.ring.cpu
     }
 
     /// Bytes that its buffer of `buffer_bytes` should have, going by the bytes read in the time
@@ -83,15 +83,15 @@ impl Cpu {
     pub(super) fn look_at_stats(&mut self, target: &Target) {
         let malformed = self.counters.malformed.get();
         if std::mem::replace(&mut self.known_malformed, malformed) != malformed {
-            self.source.ring_mut().compare_anew();
+            self.source.ring.compare_anew();
         }
         let holds = self.source.holds() || self.collector.events > 0;
         let seen = (!holds).then(|| self.counters.seen());
-        self.source.ring_mut().look_at_stats(&self.counters, seen, &target.hub);
+        self.source.ring.look_at_stats(&self.counters, seen, &target.hub);
     }
 
     /// Notes that the kernel has emptied the buffer and set its counters to zero.
     pub(super) fn was_reset(&mut self) {
-        self.source.ring_mut().was_reset();
+        self.source.ring.was_reset();
     }
 }

@@ -63,11 +63,6 @@ pub(super) struct RecordDecoding<'d, 'a, 'p> {
 }
 
 impl<'a> Decoding<'a> {
-    /// The CPU.
-    pub(super) const fn cpu(&self) -> u32 {
-        self.cpu
-    }
-
     /// Takes one page.
     pub(super) fn page(&mut self, read: &PageRead<'_>) {
         let page = match &read.page {

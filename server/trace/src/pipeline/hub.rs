@@ -12,6 +12,7 @@ use std::time::{Duration, SystemTime};
 use nix::sys::eventfd::EventFd;
 
 use super::encodings::Encodings;
+use super::item::Mark;
 use super::queue::QueueCounts;
 use super::queue_memory::QueueMemory;
 use super::selection::Binder;
@@ -151,7 +152,7 @@ impl Hub {
         &self,
         subscriber: &Arc<Subscriber>,
         other: &Arc<Subscriber>,
-        mark: u64,
+        mark: Mark,
     ) -> u64 {
         let mut state = self.state();
         self.attach_to(&mut state, subscriber);
@@ -166,7 +167,7 @@ impl Hub {
         self.note_wishes(state);
     }
 
-    pub(super) fn mark(&self, subscriber: &Arc<Subscriber>, mark: u64) {
+    pub(super) fn mark(&self, subscriber: &Arc<Subscriber>, mark: Mark) {
         let ticket = self.state().next_ticket(&self.sequencer);
         ticket.announce(Announcement::Mark(Arc::clone(subscriber), mark));
     }

@@ -6,13 +6,18 @@
 use std::sync::Arc;
 
 use bytes::Bytes;
+use tokio::sync::oneshot;
 
 use super::counters::Span;
 use super::{Loss, Origin};
-use crate::spool::Cursor;
+use crate::spool::{Cursor, Limit};
+
+/// A place of the log, for whoever waits until the history has stored everything before it: the limit of the spool
+/// there.
+pub(super) type Mark = oneshot::Sender<Limit>;
 
 /// One item of a stream.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub enum Item {
     /// The items that follow are of this run of the daemon, from this log position on.
     Epoch {
@@ -33,7 +38,7 @@ pub enum Item {
     Progress(u64),
     /// Everything that was published before this mark was set was delivered or dropped. Only a
     /// subscriber that sets marks receives it.
-    Mark(u64),
+    Mark(oneshot::Sender<Limit>),
 }
 
 /// Events of one entry of the log, as delivered to one subscriber.

@@ -10,7 +10,7 @@ use std::mem::discriminant;
 use std::sync::Arc;
 
 use super::counters::Span;
-use super::item::{Delivery, Item};
+use super::item::{Delivery, Item, Mark};
 use super::queue_memory::QueueMemory;
 use super::view::{Overflow, QueueLimits};
 use super::{Loss, LossCause};
@@ -66,8 +66,10 @@ pub(super) struct Queue {
     pub(super) counts: QueueCounts,
     /// The log position up to which the subscriber has been informed.
     told: u64,
-    /// Whether the queue takes no more items.
+    /// Whether the queue takes no more items but marks.
     pub(super) closed: bool,
+    /// Whether the subscriber knows that the queue is closed, and reads no mark any more.
+    pub(super) has_ended: bool,
     /// The queue was closed because it was full: it lacks everything from this log position on.
     pub(super) overflowed_at: Option<u64>,
 }
@@ -86,6 +88,7 @@ impl Queue {
             counts: QueueCounts::default(),
             told: 0,
             closed: false,
+            has_ended: false,
             overflowed_at: None,
         }
     }
@@ -205,9 +208,11 @@ impl Queue {
         }
     }
 
-    /// Takes a mark, which is never dropped.
-    pub(super) fn push_mark(&mut self, mark: u64) {
-        self.entries.push_back(Item::Mark(mark));
+    /// Takes a mark, which is dropped only after the end.
+    pub(super) fn push_mark(&mut self, mark: Mark) {
+        if !self.has_ended {
+            self.entries.push_back(Item::Mark(mark));
+        }
     }
 
     /// Adds a loss to those not yet reported, or to one of the same cause on the same CPU.

@@ -23,11 +23,11 @@ use nix::sys::time::TimeSpec;
 use super::commands::{Command, Inbox, answer};
 use super::cpu::Cpu;
 use super::decoding::Target;
+use super::handover;
 use super::readers::ReaderContext;
 use super::ring::{Depth, Found};
-use super::{Activity, BufferDemand, handover};
 use kprobed_host::kernel::trace_clock_ns;
-use kprobed_host::tracefs::{Tracefs, TracefsError};
+use kprobed_host::tracefs::TracefsError;
 
 /// How old an event may be when it is recorded: a task can be held up between taking the time and
 /// committing the event. An event that takes longer is late.
@@ -62,9 +62,7 @@ pub(super) struct ReaderParts {
 
 pub(super) struct Reader {
     parts: ReaderParts,
-    tracefs: Tracefs,
-    demand: Arc<BufferDemand>,
-    activity: Arc<Activity>,
+    context: ReaderContext,
     target: Target,
     /// Memory that pages are read into.
     buffer: Vec<u8>,
@@ -77,7 +75,7 @@ pub(super) struct Reader {
 }
 
 impl Reader {
-    pub(super) fn new(parts: ReaderParts, context: &ReaderContext) -> Self {
+    pub(super) fn new(parts: ReaderParts, context: ReaderContext) -> Self {
         let target = Target::new(
             Arc::clone(&context.sources),
             Arc::clone(&context.hub),
@@ -86,9 +84,7 @@ impl Reader {
         );
         let mut reader = Self {
             parts,
-            tracefs: context.tracefs.clone(),
-            demand: Arc::clone(&context.demand),
-            activity: Arc::clone(&context.activity),
+            context,
             target,
             buffer: Vec::new(),
             buffer_bytes: 0,
@@ -101,7 +97,7 @@ impl Reader {
 
     /// Reads the size of the buffers, which another program may change.
     fn look_at_size(&mut self) {
-        let instance = self.parts.cpus.first().map(|cpu| cpu.source.ring().instance());
+        let instance = self.parts.cpus.first().map(|cpu| &cpu.source.ring.instance);
         let kib = instance.and_then(|instance| instance.buffer_kib().ok());
         self.buffer_bytes = kib.unwrap_or_default() << 10;
     }
@@ -128,7 +124,7 @@ impl Reader {
                 }
             }
             let found = self.turn(Depth::Pages);
-            self.activity.read(found.data_bytes);
+            self.context.activity.read(found.data_bytes);
             if is_due {
                 self.look_at_rates(elapsed);
             }
@@ -185,7 +181,7 @@ impl Reader {
         let wanted = self.parts.cpus.iter_mut().map(|cpu| cpu.wanted_bytes(elapsed, buffer_bytes));
         let wanted = wanted.max().unwrap_or_default();
         if buffer_bytes > 0 && wanted > buffer_bytes {
-            self.demand.ask(wanted);
+            self.context.demand.ask(wanted);
         }
     }
 
@@ -215,10 +211,10 @@ impl Reader {
     fn reopen(&mut self) -> Result<(), TracefsError> {
         let mut has_changed = false;
         for cpu in &mut self.parts.cpus {
-            has_changed |= cpu.source.reopen(&self.tracefs)?;
+            has_changed |= cpu.source.reopen(&self.context.tracefs)?;
         }
         if has_changed {
-            let bytes = self.parts.cpus.first().map(|cpu| cpu.source.ring().layout().sub_buffer_bytes());
+            let bytes = self.parts.cpus.first().map(|cpu| cpu.source.ring.layout.sub_buffer_bytes());
             tracing::warn!(bytes, "another program has changed the size of the sub-buffers");
         }
         Ok(())

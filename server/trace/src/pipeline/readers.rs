@@ -11,11 +11,10 @@ use std::thread::{Builder, JoinHandle};
 
 use thiserror::Error;
 
-use super::commands::{Command, Outbox, commands};
+use super::commands::{Command, Outbox, ReaderPulse, commands};
 use super::counters::BufferCounters;
 use super::cpu::Cpu;
 use super::handover::{Cutover, HandoverWindow, Step};
-use super::pulse::ReaderPulse;
 use super::reader::{Mark, Reader, ReaderParts};
 use super::ring::Ring;
 use super::{Activity, BufferCounts, BufferDemand, Hub, SourceTable};
@@ -77,7 +76,6 @@ struct Handle {
 pub struct Readers {
     handles: Vec<Handle>,
     counters: Vec<(u32, Arc<BufferCounters>)>,
-    layout: PageLayout,
 }
 
 impl Readers {
@@ -110,32 +108,27 @@ impl Readers {
             let parts = ReaderParts { index, cpus, wakes, marks, inbox };
             let context = context.clone();
             let thread = Builder::new().name(format!("kprobed-read-{index}")).spawn(move || {
-                if let Err(errno) = Reader::new(parts, &context).run() {
+                if let Err(errno) = Reader::new(parts, context).run() {
                     tracing::error!(%errno, "a reader cannot continue: events are no longer read");
                 }
             })?;
             handles.push(Handle { commands: Arc::new(outbox), thread, cpus: numbers });
         }
-        Ok(Self { handles, counters, layout })
-    }
-
-    /// Layout of the pages.
-    pub fn layout(&self) -> &PageLayout {
-        &self.layout
+        Ok(Self { handles, counters })
     }
 
     /// Has all readers read and publish all events in the kernel's buffers, and waits until they
     /// have.
     pub fn drain(&self) {
-        self.ask(|_, done| Command::Drain(done));
+        self.ask(Command::Drain);
     }
 
     /// Sends a command to all readers, and waits for their answers. A reader that has ended gives
     /// none.
-    fn ask<T>(&self, mut command: impl FnMut(&Handle, Sender<T>) -> Command) -> Vec<T> {
+    fn ask<T>(&self, mut command: impl FnMut(Sender<T>) -> Command) -> Vec<T> {
         let (done, answers) = channel();
         for handle in &self.handles {
-            handle.commands.send(command(handle, done.clone()));
+            handle.commands.send(command(done.clone()));
         }
         drop(done);
         let answers: Vec<_> = answers.iter().collect();
@@ -159,7 +152,7 @@ impl Readers {
             rings.push(opened.collect::<Result<Vec<_>, TracefsError>>()?);
         }
         let mut rings = rings.into_iter();
-        self.ask(|_, done| Command::HandOver(Step::Hold(rings.next().unwrap_or_default(), done)));
+        self.ask(|done| Command::HandOver(Step::Hold(rings.next().unwrap_or_default(), done)));
         Ok(())
     }
 
@@ -167,26 +160,26 @@ impl Readers {
     /// instance; the old one is closed when this returns. Returns whether it was done: if events
     /// were lost in the window, or a reader had no room for them, nothing is done.
     pub fn change_over(&self, window: &HandoverWindow) -> bool {
-        let answers = self.ask(|_, reply| Command::HandOver(Step::Look(window.clone(), reply)));
+        let answers = self.ask(|reply| Command::HandOver(Step::Look(window.clone(), reply)));
         let all_answered = answers.len() == self.handles.len();
         let copies: Option<Vec<_>> = answers.into_iter().collect();
         let Some(copies) = copies.filter(|_| all_answered) else { return false };
         let cutover = Arc::new(Cutover::find(copies.concat(), &window.window, window.both.clone()));
-        self.ask(|_, done| Command::HandOver(Step::ChangeOver(Arc::clone(&cutover), done)));
+        self.ask(|done| Command::HandOver(Step::ChangeOver(Arc::clone(&cutover), done)));
         true
     }
 
     /// Has all readers publish the events that they hold of the old instance, and close the new
     /// one; its files are closed when this returns.
     pub fn go_back(&self) {
-        self.ask(|_, done| Command::HandOver(Step::GoBack(done)));
+        self.ask(|done| Command::HandOver(Step::GoBack(done)));
     }
 
     /// Tells the readers that the kernel has emptied the buffers and set their counters to zero.
     /// Nothing may be recorded before this returns: a reader would compare what it counted before
     /// with what the kernel has counted since.
     pub fn buffers_were_reset(&self) {
-        self.ask(|_, done| Command::BuffersWereReset(done));
+        self.ask(Command::BuffersWereReset);
     }
 
     /// Whether they live, for another thread to ask.

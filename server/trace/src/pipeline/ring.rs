@@ -85,9 +85,12 @@ pub(super) struct PageRead<'b> {
 /// The open ring buffer of one CPU of an instance, and the account of what the kernel lost in it.
 #[derive(Debug)]
 pub(super) struct Ring {
-    cpu: u32,
-    instance: Instance,
-    layout: PageLayout,
+    /// The CPU.
+    pub(super) cpu: u32,
+    /// Its trace instance.
+    pub(super) instance: Instance,
+    /// The layout of its pages.
+    pub(super) layout: PageLayout,
     file: File,
     /// The last read found no buffer: the CPU has not been online yet.
     is_absent: bool,
@@ -97,7 +100,7 @@ pub(super) struct Ring {
     told_overruns: Option<u64>,
     /// A page had no room for its number of lost events: from then on the reader uses the buffer's
     /// counter, since the numbers on later pages can overlap with losses already reported.
-    ask_for_overruns: bool,
+    pub(super) asks_for_overruns: bool,
     /// The buffer's counters when they were last read; `told_overruns` replaces its overruns.
     known: BufferStats,
     /// How many more events the kernel counts as read than the daemon has read: it grows when another
@@ -128,7 +131,7 @@ impl Ring {
             file,
             is_absent: false,
             told_overruns: (before.overrun == 0).then_some(0),
-            ask_for_overruns: false,
+            asks_for_overruns: false,
             known: *before,
             read_by_others: None,
         }
@@ -140,30 +143,9 @@ impl Ring {
         self.read_by_others = Some(difference(self.known.read, seen));
     }
 
-    /// The CPU.
-    pub(super) const fn cpu(&self) -> u32 {
-        self.cpu
-    }
-
-    /// Its trace instance.
-    pub(super) const fn instance(&self) -> &Instance {
-        &self.instance
-    }
-
-    /// The layout of its pages.
-    pub(super) const fn layout(&self) -> &PageLayout {
-        &self.layout
-    }
-
     /// Its file, to be polled; `None` as long as the CPU has no buffer, which no poll waits for.
     pub(super) fn polled(&self) -> Option<&File> {
         (!self.is_absent).then_some(&self.file)
-    }
-
-    /// Whether a page lacked its number of lost events, so that the reader uses the buffer's
-    /// counter from then on.
-    pub(super) const fn asks_for_overruns(&self) -> bool {
-        self.ask_for_overruns
     }
 
     /// A page had events that cannot be counted: the next look begins the comparison anew.
@@ -266,8 +248,8 @@ impl Ring {
     /// they were counted before. `counted` is the number on the page, if it had room for one.
     fn lost(&mut self, counted: Option<u64>) -> Option<u64> {
         let Some(told) = self.told_overruns else { return counted };
-        self.ask_for_overruns |= counted.is_none();
-        if !self.ask_for_overruns {
+        self.asks_for_overruns |= counted.is_none();
+        if !self.asks_for_overruns {
             self.told_overruns = Some(told + counted.unwrap_or(0));
             return counted;
         }

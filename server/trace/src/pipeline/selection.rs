@@ -94,13 +94,6 @@ pub(super) struct SelectionTerms {
     pub(super) limited: u64,
 }
 
-impl Selected {
-    /// Whether it has all rows of its groups, so that subscribers can share its encoding.
-    pub(super) fn is_whole(&self) -> bool {
-        self.groups.iter().all(|group| group.rows.is_none())
-    }
-}
-
 /// A subscriber's selection, with its state.
 #[derive(Debug, Default)]
 pub(super) struct Selector {
@@ -117,7 +110,7 @@ struct Thinning {
     budget: Budget,
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
+pub(super) fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -239,6 +232,11 @@ impl Thinning {
 }
 
 impl Selected {
+    /// Whether it has all rows of its groups, so that subscribers can share its encoding.
+    pub(super) fn is_whole(&self) -> bool {
+        self.groups.iter().all(|group| group.rows.is_none())
+    }
+
     /// Keeps of the selected rows those for which `taken` says so.
     fn keep(&mut self, draft: &Draft<'_>, mut taken: impl FnMut(usize, u32) -> bool) {
         self.events = 0;
@@ -254,9 +252,7 @@ impl Selected {
             picked.rows = (kept.len() != rows).then_some(kept);
         }
     }
-}
 
-impl Selected {
     /// Removes events before a time stamp, in nanoseconds of the trace clock.
     pub(super) fn begin_at(&mut self, draft: &Draft<'_>, begin_ns: u64) {
         self.keep_times(draft, |time_ns| time_ns >= begin_ns);

@@ -14,6 +14,7 @@ use std::collections::BTreeMap;
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::Loss;
+use super::item::Mark;
 use super::subscriber::{Offer, Subscriber};
 
 /// Announcements that may wait for an earlier one. Beyond that their publishers wait, so that one
@@ -33,7 +34,7 @@ pub(super) enum Announcement {
     /// A watermark for these subscribers, in nanoseconds of the trace clock.
     Watermark(Audience, u64),
     /// A mark for one subscriber.
-    Mark(Arc<Subscriber>, u64),
+    Mark(Arc<Subscriber>, Mark),
     /// These subscriptions end.
     Close(Audience),
     /// Nothing: the ticket was dropped.
@@ -135,30 +136,35 @@ impl Drop for Ticket<'_> {
 #[cfg(test)]
 mod tests {
     use super::super::view::View;
-    use super::super::{Item, Subscription, samples};
+    use super::super::{Item, LossCause, Subscription, samples};
     use super::*;
 
-    fn marks(subscription: &Subscription) -> Vec<u64> {
-        let mut marks = Vec::new();
-        while let Some(Ok(Item::Mark(mark))) = futures_util::FutureExt::now_or_never(subscription.next()) {
-            marks.push(mark);
+    /// A gap of this CPU: it stays apart from those of all others.
+    fn gap(to: &Arc<Subscriber>, cpu: u32) -> Announcement {
+        Announcement::Loss(Arc::from([Arc::clone(to)]), Loss::on(cpu, LossCause::Overrun, None, 0))
+    }
+
+    fn gaps(subscription: &Subscription) -> Vec<u32> {
+        let mut cpus = Vec::new();
+        while let Some(Ok(Item::Loss(loss))) = futures_util::FutureExt::now_or_never(subscription.next()) {
+            cpus.extend(loss.cpu);
         }
-        marks
+        cpus
     }
 
     #[test]
     fn what_comes_early_waits_and_what_never_comes_is_passed_over() {
         let sequencer = Sequencer::default();
         let subscription = samples::hub().subscribe(View::default());
-        let to = || Arc::clone(&subscription.subscriber);
+        let to = &subscription.subscriber;
         let [first, second, third, fourth] = [0, 1, 2, 3].map(|number| sequencer.ticket(number));
-        third.announce(Announcement::Mark(to(), 2));
-        second.announce(Announcement::Mark(to(), 1));
-        assert_eq!(marks(&subscription), [0; 0]);
+        third.announce(gap(to, 2));
+        second.announce(gap(to, 1));
+        assert_eq!(gaps(&subscription), [0; 0]);
         drop(first);
-        assert_eq!(marks(&subscription), [1, 2]);
-        fourth.announce(Announcement::Mark(to(), 3));
-        assert_eq!(marks(&subscription), [3]);
+        assert_eq!(gaps(&subscription), [1, 2]);
+        fourth.announce(gap(to, 3));
+        assert_eq!(gaps(&subscription), [3]);
     }
 
     #[test]
@@ -166,11 +172,11 @@ mod tests {
         let sequencer = Sequencer::default();
         let subscription = samples::hub().subscribe(View::default());
         let first = sequencer.ticket(0);
+        let last = u32::try_from(3 * WAITING_MAX).unwrap();
         std::thread::scope(|scope| {
             let publisher = scope.spawn(|| {
-                for number in 1..=3 * WAITING_MAX {
-                    let to = Arc::clone(&subscription.subscriber);
-                    sequencer.ticket(number).announce(Announcement::Mark(to, number));
+                for number in 1..=last {
+                    sequencer.ticket(number.into()).announce(gap(&subscription.subscriber, number));
                 }
             });
             while sequencer.lock().blocked == 0 {
@@ -180,6 +186,6 @@ mod tests {
             assert_eq!(sequencer.lock().waiting.len() as u64, WAITING_MAX - 1);
             drop(first);
         });
-        assert_eq!(marks(&subscription), (1..=3 * WAITING_MAX).collect::<Vec<_>>());
+        assert_eq!(gaps(&subscription), (1..=last).collect::<Vec<_>>());
     }
 }

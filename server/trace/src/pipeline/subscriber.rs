@@ -3,17 +3,17 @@
 //! Owns the way of a batch into the queue, and the wake-up of the client. Never knows of requests
 //! or connections.
 
-use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex};
 use std::time::SystemTime;
 
 use tokio::sync::Notify;
 
 use super::counters::Span;
 use super::encodings::Encodings;
-use super::item::{Delivery, Item};
+use super::item::{Delivery, Item, Mark};
 use super::queue::{Queue, QueueCounts};
 use super::queue_memory::QueueMemory;
-use super::selection::{Binder, Selected, SelectionTerms, Selector};
+use super::selection::{Binder, Selected, SelectionTerms, Selector, lock};
 use super::view::{Order, View};
 use super::{Draft, Hub, Loss, LossCause};
 
@@ -42,10 +42,6 @@ pub(super) struct Offer {
     limited: Option<Loss>,
     /// The log position at which the batch ends.
     end: u64,
-}
-
-fn lock<T>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
-    mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
 impl Subscriber {
@@ -127,7 +123,7 @@ impl Subscriber {
         }
     }
 
-    pub(super) fn take_mark(&self, mark: u64) {
+    pub(super) fn take_mark(&self, mark: Mark) {
         lock(&self.queue).push_mark(mark);
         self.arrived.notify_one();
     }
@@ -241,6 +237,7 @@ impl Subscription {
                     return Ok(item);
                 }
                 if queue.closed {
+                    queue.has_ended = true;
                     let overflowed = queue.overflowed_at.map(|sequence| End::Overflowed { sequence });
                     return Err(overflowed.unwrap_or(End::Stopping));
                 }
@@ -250,12 +247,12 @@ impl Subscription {
     }
 
     /// Begins to receive, at the moment at which `other` receives the mark.
-    pub(crate) fn attach_with_mark(&self, other: &Self, mark: u64) -> u64 {
+    pub(crate) fn attach_with_mark(&self, other: &Self, mark: Mark) -> u64 {
         self.hub.attach_with_mark(&self.subscriber, &other.subscriber, mark)
     }
 
     /// Queues a mark after everything that was published until now.
-    pub fn mark(&self, mark: u64) {
+    pub(crate) fn mark(&self, mark: Mark) {
         self.hub.mark(&self.subscriber, mark);
     }
 

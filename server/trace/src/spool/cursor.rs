@@ -19,24 +19,16 @@ pub struct BootId(pub [u8; 16]);
 )]
 pub struct BootIdError(String);
 
-/// Positions of the hyphens of a UUID.
-const HYPHENS: [usize; 4] = [8, 13, 18, 23];
-
 impl FromStr for BootId {
     type Err = BootIdError;
 
     /// Takes the text of `/proc/sys/kernel/random/boot_id`, without blanks around it.
     fn from_str(text: &str) -> Result<Self, BootIdError> {
-        let bad = || BootIdError(text.to_owned());
-        let in_place = |(at, c): (usize, char)| (c == '-') == HYPHENS.contains(&at);
-        if text.len() != 36 || !text.chars().enumerate().all(in_place) {
-            return Err(bad());
-        }
-        let digits = text.chars().filter(|c| *c != '-');
-        let number = digits.into_iter().try_fold(0_u128, |number, c| {
-            c.to_digit(16).map(|digit| number << 4 | u128::from(digit)).ok_or_else(bad)
-        })?;
-        Ok(Self(number.to_be_bytes()))
+        let number = u128::from_str_radix(&text.replace('-', ""), 16).ok();
+        let id = number.map(|number| Self(number.to_be_bytes()));
+        // Other digits and other places of hyphens are not written so.
+        let id = id.filter(|id| id.to_string() == text.to_ascii_lowercase());
+        id.ok_or_else(|| BootIdError(text.to_owned()))
     }
 }
 

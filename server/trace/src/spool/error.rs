@@ -1,4 +1,4 @@
-//! Errors of the spool: of its files, of cursors, and of entries that are not stored.
+//! Errors of the spool: of its files and their bytes, of cursors, and of entries that are not stored.
 //!
 //! Owns their text. Never decides whether to try again: the writer does.
 
@@ -8,6 +8,22 @@ use std::path::{Path, PathBuf};
 use thiserror::Error;
 
 use super::{BootId, Cursor};
+
+/// What is wrong with bytes that should be a header or a record of a segment.
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{0}")]
+pub struct Damage(pub(super) String);
+
+/// Why bytes of a segment cannot be used.
+#[derive(Debug, Error)]
+pub(super) enum ReadError {
+    /// The file cannot be read.
+    #[error(transparent)]
+    Io(#[from] io::Error),
+    /// The file can be read, and there is no valid header or record.
+    #[error(transparent)]
+    Damaged(#[from] Damage),
+}
 
 /// Error of an operation of the spool.
 #[derive(Debug, Error)]

@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::expired::{Expired, ExpiredEpoch};
+use super::expired::Expired;
 use super::segment::{SegmentFacts, SegmentId};
 use super::{BootId, Cursor, EpochStart, Missing, MissingCause, SpoolItem};
 
@@ -73,10 +73,12 @@ impl Index {
         gone.or_else(|| self.of_epoch(epoch).next().map(|facts| facts.header.boot_id))
     }
 
-    /// The oldest known run.
-    pub(super) fn oldest_epoch(&self) -> Option<(u64, BootId)> {
-        let gone = self.expired.epochs.first().map(|gone| (gone.epoch, gone.boot_id));
-        let there = self.segments.values().next().map(|facts| (facts.header.id.epoch, facts.header.boot_id));
+    /// The first known run that is this one or a later one.
+    pub(super) fn run_from(&self, epoch: u64) -> Option<(u64, BootId)> {
+        let gone = self.expired.epochs.iter().find(|gone| gone.epoch >= epoch);
+        let gone = gone.map(|gone| (gone.epoch, gone.boot_id));
+        let there = self.segments.range(SegmentId { epoch, number: 0 }..).next();
+        let there = there.map(|(id, facts)| (id.epoch, facts.header.boot_id));
         gone.into_iter().chain(there).min_by_key(|(epoch, _)| *epoch)
     }
 
@@ -108,7 +110,8 @@ impl Index {
             if self.lacks_end(at.epoch) {
                 items.push(damaged(Some(end.max(at.sequence))));
             }
-            let (epoch, boot_id) = self.epoch_after(at.epoch, to);
+            let later = self.run_from(at.epoch.saturating_add(1)).filter(|(epoch, _)| *epoch < to.epoch);
+            let (epoch, boot_id) = later.unwrap_or((to.epoch, to.boot_id));
             let next = Cursor { boot_id, epoch, sequence: 0 };
             items.push(self.epoch_start(next));
             if self.lacks_runs(Some(at.epoch), epoch) {
@@ -118,16 +121,6 @@ impl Index {
         }
         self.missing(to.epoch, at.sequence, to.sequence, &mut items);
         items
-    }
-
-    /// The next known run, at most that of `to`.
-    fn epoch_after(&self, epoch: u64, to: Cursor) -> (u64, BootId) {
-        let newer = |gone: &&ExpiredEpoch| epoch < gone.epoch && gone.epoch < to.epoch;
-        let gone = self.expired.epochs.iter().find(newer).map(|gone| (gone.epoch, gone.boot_id));
-        let there = self.segments.range(SegmentId { epoch: epoch.saturating_add(1), number: 0 }..).next();
-        let there = there.map(|(id, facts)| (id.epoch, facts.header.boot_id));
-        let known = gone.into_iter().chain(there).filter(|(epoch, _)| *epoch < to.epoch);
-        known.min_by_key(|(epoch, _)| *epoch).unwrap_or((to.epoch, to.boot_id))
     }
 
     /// Appends the items about missing events of one run.

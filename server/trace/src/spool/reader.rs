@@ -11,11 +11,12 @@ use std::io;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::error::ReadError;
 use super::record::{Record, RecordKind};
 use super::segment::{SegmentFacts, SegmentId};
 use super::start::Start;
 use super::state::{Limit, Shared};
-use super::walk::{Walk, WalkError};
+use super::walk::Walk;
 use super::{Cursor, EntryKind, Missing, MissingCause, SpoolError, SpoolItem};
 
 /// Reads the spool from a position on.
@@ -112,37 +113,23 @@ impl SpoolReader {
 
     /// Reads the next record of the segment. False at the limit.
     fn step(&mut self) -> Result<bool, SpoolError> {
-        let Some((id, walk)) = &mut self.walk else { return Ok(true) };
-        match walk.next() {
-            Ok(Some((_, record))) => {
-                let item =
-                    Filter { at: &mut self.at, since: &mut self.since_wall_ns, schemas: &mut self.schemas }
-                        .pass(&record);
+        let Some((id, mut walk)) = self.walk.take() else { return Ok(true) };
+        let next = walk.next().map(|next| next.map(|(_, record)| self.pass(&record)));
+        match next {
+            Ok(Some(item)) => {
                 self.items.extend(item);
+                self.walk = Some((id, walk));
                 Ok(true)
             }
             // The writer may append to the last segment, unless it is of an earlier run.
-            Ok(None) if self.limit.segment.is_some_and(|(last, _)| last == *id) => {
+            Ok(None) if self.limit.segment.is_some_and(|(last, _)| last == id) => {
                 let ended = id.epoch < self.limit.cursor.epoch;
-                if ended {
-                    self.walk = None;
-                }
+                self.walk = (!ended).then_some((id, walk));
                 Ok(ended)
             }
-            Ok(None) => {
-                self.walk = None;
-                Ok(true)
-            }
-            Err(error) => {
-                let path = self.shared.files.segment(*id);
-                self.walk = None;
-                match error {
-                    // The events after the break are reported as missing on the way to the next
-                    // segment.
-                    WalkError::Broken(_) => Ok(true),
-                    WalkError::Io(source) => Err(SpoolError::io("read", &path)(source)),
-                }
-            }
+            // The events after a break are reported as missing on the way to the next segment.
+            Ok(None) | Err(ReadError::Damaged(_)) => Ok(true),
+            Err(ReadError::Io(source)) => Err(SpoolError::io("read", &self.shared.files.segment(id))(source)),
         }
     }
 
@@ -163,7 +150,7 @@ impl SpoolReader {
         let id = facts.id();
         self.next = Bound::Excluded(id);
         let file = match &state.tail {
-            Some(tail) if tail.facts().id() == id => Arc::clone(&tail.file),
+            Some(tail) if tail.facts.id() == id => Arc::clone(&tail.file),
             _ => match shared.files.open_segment(id, false) {
                 Ok(file) => file,
                 // The segment was removed: the reader reports its events as missing.
@@ -185,16 +172,8 @@ impl SpoolReader {
         let (id, facts) = segments.range((self.next, Bound::Unbounded)).next()?;
         (*id <= last).then_some(*facts)
     }
-}
 
-/// Decides which records of a segment the reader returns.
-struct Filter<'a> {
-    at: &'a mut Cursor,
-    since: &'a mut Option<u64>,
-    schemas: &'a mut HashMap<u32, u32>,
-}
-
-impl Filter<'_> {
+    /// The item of a record. `None` if the reader does not return it.
     fn pass(&mut self, record: &Record<'_>) -> Option<SpoolItem> {
         match record.kind {
             RecordKind::End => None,
@@ -221,11 +200,11 @@ impl Filter<'_> {
     /// record is to be skipped.
     fn is_wanted(&mut self, record: &Record<'_>) -> Option<std::ops::Range<u64>> {
         let end = record.end()?;
-        if self.since.is_some_and(|since| record.last_wall_ns() < since) {
+        if self.since_wall_ns.is_some_and(|since| record.last_wall_ns() < since) {
             self.at.sequence = self.at.sequence.max(end);
             return None;
         }
-        *self.since = None;
+        self.since_wall_ns = None;
         let given = end < self.at.sequence || (end == self.at.sequence && record.sequence < end);
         if given { None } else { Some(record.sequence.max(self.at.sequence)..end) }
     }

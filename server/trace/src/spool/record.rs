@@ -12,10 +12,35 @@
 
 use bytes::Bytes;
 use crc32fast::Hasher;
-use thiserror::Error;
 
-use super::fields::Fields;
-use super::{EntryKind, SpoolEntry};
+use super::{Damage, EntryKind, SpoolEntry};
+
+/// Little-endian numbers from a slice: the bytes that were not read yet.
+pub(super) struct Fields<'a>(pub(super) &'a [u8]);
+
+impl Fields<'_> {
+    /// The next `N` bytes.
+    pub(super) fn bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
+        let (first, rest) = self.0.split_first_chunk::<N>()?;
+        self.0 = rest;
+        Some(*first)
+    }
+
+    /// The next four bytes.
+    pub(super) fn u32(&mut self) -> Option<u32> {
+        self.bytes().map(u32::from_le_bytes)
+    }
+
+    /// The next eight bytes.
+    pub(super) fn u64(&mut self) -> Option<u64> {
+        self.bytes().map(u64::from_le_bytes)
+    }
+
+    /// The next eight bytes, two's complement.
+    pub(super) fn i64(&mut self) -> Option<i64> {
+        self.bytes().map(i64::from_le_bytes)
+    }
+}
 
 /// Bytes before the payload.
 pub(super) const HEAD_BYTES: u64 = HEAD_SIZE as u64;
@@ -62,45 +87,6 @@ pub struct Record<'a> {
     pub wall_offset_ns: i64,
     /// The payload.
     pub payload: &'a [u8],
-}
-
-/// Why bytes are not a record.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum BrokenRecord {
-    /// They end too early.
-    #[error("the record has {needed} bytes, where {available} are left")]
-    Truncated {
-        /// Bytes that the record has.
-        needed: u64,
-        /// Bytes that are left.
-        available: u64,
-    },
-    /// The length is beyond [`MAX_PAYLOAD_BYTES`].
-    #[error("the record says that its payload has {0} bytes")]
-    TooLong(u32),
-    /// The checksum does not match.
-    #[error("the checksum is wrong")]
-    Checksum,
-    /// A kind that this version does not write.
-    #[error("there is no kind {0} of record")]
-    Kind(u32),
-    /// It does not continue the record before it.
-    #[error("the record begins with event {found}, where {expected} is the next")]
-    OutOfOrder {
-        /// The next event.
-        expected: u64,
-        /// Where the record begins.
-        found: u64,
-    },
-    /// Its number of events is missing, or larger than possible.
-    #[error("the number of events of the record is wrong")]
-    Events,
-    /// The sums of the last record are not those of the segment.
-    #[error("the sums at the end are not those of the segment")]
-    Sums,
-    /// Something follows the last record.
-    #[error("there are bytes behind the end")]
-    BehindTheEnd,
 }
 
 impl<'a> Record<'a> {
@@ -196,14 +182,13 @@ impl<'a> Record<'a> {
     /// Size in bytes of the record that begins with these bytes.
     ///
     /// # Errors
-    /// [`BrokenRecord::Truncated`], [`BrokenRecord::TooLong`].
-    pub(super) fn size(bytes: &[u8]) -> Result<u64, BrokenRecord> {
-        let available = bytes.len() as u64;
+    /// They end before its length, or no record is as long.
+    pub(super) fn size(bytes: &[u8]) -> Result<u64, Damage> {
         let mut fields = Fields(bytes);
         let length = fields.u32().and_then(|_checksum| fields.u32());
-        let length = length.ok_or(BrokenRecord::Truncated { needed: HEAD_BYTES, available })?;
+        let length = length.ok_or_else(|| truncated(HEAD_BYTES, bytes.len() as u64))?;
         if length > MAX_PAYLOAD_BYTES {
-            return Err(BrokenRecord::TooLong(length));
+            return Err(Damage(format!("the record says that its payload has {length} bytes")));
         }
         Ok(HEAD_BYTES.saturating_add(u64::from(length)))
     }
@@ -211,30 +196,37 @@ impl<'a> Record<'a> {
     /// Reads the record that these bytes begin with.
     ///
     /// # Errors
-    /// See [`BrokenRecord`].
-    pub fn decode(bytes: &'a [u8], seed: u32) -> Result<Self, BrokenRecord> {
+    /// Why they are not one.
+    pub fn decode(bytes: &'a [u8], seed: u32) -> Result<Self, Damage> {
         let needed = Self::size(bytes)?;
-        let truncated = BrokenRecord::Truncated { needed, available: bytes.len() as u64 };
-        let bytes = usize::try_from(needed).ok().and_then(|size| bytes.get(..size)).ok_or(truncated)?;
+        let available = bytes.len() as u64;
+        let truncated = || truncated(needed, available);
+        let bytes = usize::try_from(needed).ok().and_then(|size| bytes.get(..size)).ok_or_else(truncated)?;
         let mut fields = Fields(bytes);
-        let checksum = fields.u32().ok_or(truncated)?;
+        let checksum = fields.u32().ok_or_else(truncated)?;
         if checksum_of(seed, fields.0) != checksum {
-            return Err(BrokenRecord::Checksum);
+            return Err(Damage("the checksum is wrong".to_owned()));
         }
-        let _length = fields.u32().ok_or(truncated)?;
-        let number = fields.u32().ok_or(truncated)?;
-        let (_, kind) = KINDS.iter().find(|(known, _)| *known == number).ok_or(BrokenRecord::Kind(number))?;
+        let _length = fields.u32().ok_or_else(truncated)?;
+        let number = fields.u32().ok_or_else(truncated)?;
+        let unknown = || Damage(format!("there is no kind {number} of record"));
+        let (_, kind) = KINDS.iter().find(|(known, _)| *known == number).ok_or_else(unknown)?;
         Ok(Self {
             kind: *kind,
-            key: fields.u32().ok_or(truncated)?,
-            events: fields.u32().ok_or(truncated)?,
-            sequence: fields.u64().ok_or(truncated)?,
-            first_ns: fields.u64().ok_or(truncated)?,
-            last_ns: fields.u64().ok_or(truncated)?,
-            wall_offset_ns: fields.i64().ok_or(truncated)?,
+            key: fields.u32().ok_or_else(truncated)?,
+            events: fields.u32().ok_or_else(truncated)?,
+            sequence: fields.u64().ok_or_else(truncated)?,
+            first_ns: fields.u64().ok_or_else(truncated)?,
+            last_ns: fields.u64().ok_or_else(truncated)?,
+            wall_offset_ns: fields.i64().ok_or_else(truncated)?,
             payload: fields.0,
         })
     }
+}
+
+/// That a record ends too early.
+pub(super) fn truncated(needed: u64, available: u64) -> Damage {
+    Damage(format!("the record has {needed} bytes, where {available} are left"))
 }
 
 fn checksum_of(seed: u32, bytes: &[u8]) -> u32 {

@@ -8,12 +8,13 @@ use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
+use super::error::ReadError;
 use super::expired::{Expired, ExpiredEpoch};
 use super::files::{ENDED, EXPIRED, Files};
 use super::index::Index;
-use super::scan::{Scan, ScanError, scan};
-use super::segment::{BrokenHeader, HEADER_BYTES, SegmentFacts, SegmentId};
-use super::{SpoolError, lists};
+use super::scan::{Scan, scan};
+use super::segment::{HEADER_BYTES, SegmentFacts, SegmentId};
+use super::{Damage, SpoolError, lists};
 
 /// Result of a recovery: the files that it found, and the repairs that it made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -119,23 +120,24 @@ fn segment(
     let scanned = match scan(Arc::clone(&file), length) {
         // No run has the largest number: the next run would have none.
         Ok(scan) if scan.facts.header.id != id || id.epoch == u64::MAX => {
-            Err(ScanError::Header(BrokenHeader::Name(scan.facts.header.id)))
+            let named = scan.facts.header.id;
+            Err(Damage(format!("it is the segment `{named}`, under another name")).into())
         }
         scanned => scanned,
     };
     match scanned {
         Ok(scan) => repaired(files, id, &file, length, &scan, recovery).map(Some),
-        Err(ScanError::Io(source)) => Err(SpoolError::io("read", &path)(source)),
+        Err(ReadError::Io(source)) => Err(SpoolError::io("read", &path)(source)),
         // The power failed while the file was created: it never had an entry.
-        Err(ScanError::Header(BrokenHeader::Truncated(_))) if length < HEADER_BYTES => {
+        Err(ReadError::Damaged(_)) if length < HEADER_BYTES => {
             files.remove(id)?;
             recovery.cut_segments += 1;
             recovery.cut_bytes += length;
             recovery.reasons.push(format!("{id}: has {length} bytes and was never begun; it is removed"));
             Ok(None)
         }
-        Err(ScanError::Header(broken)) => {
-            set_aside(files, &id.to_string(), &broken.to_string(), recovery)?;
+        Err(ReadError::Damaged(damage)) => {
+            set_aside(files, &id.to_string(), &damage.to_string(), recovery)?;
             Ok(None)
         }
     }
@@ -157,7 +159,7 @@ fn repaired(
         file.set_len(facts.bytes).map_err(SpoolError::io("cut the end off", &path))?;
         recovery.cut_segments += 1;
         recovery.cut_bytes += cut;
-        let why = scan.broken.map_or_else(String::new, |broken| format!(": {broken}"));
+        let why = scan.broken.as_ref().map_or_else(String::new, |broken| format!(": {broken}"));
         recovery.reasons.push(format!("{id}: its last {cut} bytes were cut off{why}"));
     }
     if !facts.closed {

@@ -5,11 +5,11 @@
 
 use std::io;
 
-use thiserror::Error;
-
-use super::record::{BrokenRecord, Record, RecordKind};
-use super::segment::{BrokenHeader, END_BYTES, END_SIZE, HEADER_BYTES, HEADER_SIZE, Header, SegmentFacts};
-use super::walk::{ReadAt, Walk, WalkError, read_up_to};
+use super::Damage;
+use super::error::ReadError;
+use super::record::{Record, RecordKind};
+use super::segment::{END_BYTES, END_SIZE, HEADER_BYTES, HEADER_SIZE, Header, SegmentFacts};
+use super::walk::{ReadAt, Walk, read_up_to};
 
 /// The good part of a segment.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -17,25 +17,14 @@ pub struct Scan {
     /// Facts of the segment. `bytes` counts the good ones.
     pub facts: SegmentFacts,
     /// Why the bytes that follow are not good. Absent if none follow.
-    pub broken: Option<BrokenRecord>,
-}
-
-/// Why no part of a file is good.
-#[derive(Debug, Error)]
-pub(super) enum ScanError {
-    /// It cannot be read.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// It is not a segment.
-    #[error(transparent)]
-    Header(#[from] BrokenHeader),
+    pub broken: Option<Damage>,
 }
 
 /// Scans a whole segment in memory, and calls `each` with every good record and its offset.
 ///
 /// # Errors
-/// See [`BrokenHeader`].
-pub fn scan_bytes(bytes: &[u8], mut each: impl FnMut(u64, &Record<'_>)) -> Result<Scan, BrokenHeader> {
+/// Why they do not begin with a header.
+pub fn scan_bytes(bytes: &[u8], mut each: impl FnMut(u64, &Record<'_>)) -> Result<Scan, Damage> {
     let (header, seed) = Header::decode(bytes)?;
     let length = bytes.len() as u64;
     let scanned = walk_through(bytes, SegmentFacts::new(header, seed), length, &mut each);
@@ -48,8 +37,8 @@ pub fn scan_bytes(bytes: &[u8], mut each: impl FnMut(u64, &Record<'_>)) -> Resul
 /// readers check each record all the same.
 ///
 /// # Errors
-/// See [`ScanError`].
-pub(super) fn scan<R: ReadAt>(source: R, length: u64) -> Result<Scan, ScanError> {
+/// See [`ReadError`].
+pub(super) fn scan<R: ReadAt>(source: R, length: u64) -> Result<Scan, ReadError> {
     let mut header = [0; HEADER_SIZE];
     let read = read_up_to(&source, &mut header, 0)?;
     let (header, seed) = Header::decode(header.get(..read).unwrap_or_default())?;
@@ -88,9 +77,9 @@ fn walk_through<R: ReadAt>(
         match walk.next() {
             Ok(Some((at, record))) => each(at, &record),
             Ok(None) => break None,
-            Err(WalkError::Broken(broken)) => break Some(broken),
-            Err(WalkError::Io(error)) => return Err(error),
+            Err(ReadError::Damaged(damage)) => break Some(damage),
+            Err(ReadError::Io(error)) => return Err(error),
         }
     };
-    Ok(Scan { facts: *walk.facts(), broken })
+    Ok(Scan { facts: walk.facts, broken })
 }

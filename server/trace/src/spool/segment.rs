@@ -14,11 +14,8 @@
 
 use std::fmt;
 
-use thiserror::Error;
-
-use super::fields::Fields;
-use super::record::{BrokenRecord, HEAD_SIZE, Record, RecordKind};
-use super::{BootId, Cursor, EntryKind};
+use super::record::{Fields, HEAD_SIZE, Record, RecordKind};
+use super::{BootId, Cursor, Damage, EntryKind};
 
 const MAGIC: [u8; 8] = *b"kprobedS";
 
@@ -75,26 +72,6 @@ pub struct Header {
     pub created_wall_ns: u64,
 }
 
-/// Why bytes are not a header.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum BrokenHeader {
-    /// There are fewer bytes than a header has.
-    #[error("the file has {0} bytes, fewer than a header")]
-    Truncated(u64),
-    /// They do not begin with the magic bytes of a segment.
-    #[error("it does not begin as a segment of the spool does")]
-    Magic,
-    /// It was written by another version.
-    #[error("it has version {0} of the format, which this kprobed does not read")]
-    Version(u32),
-    /// The checksum does not match.
-    #[error("the checksum of the header is wrong")]
-    Checksum,
-    /// The header is that of another file.
-    #[error("it is the segment `{0}`, under another name")]
-    Name(SegmentId),
-}
-
 impl Header {
     /// The bytes of the header, and the seed of the records' checksums.
     pub fn encode(&self) -> (Vec<u8>, u32) {
@@ -114,24 +91,25 @@ impl Header {
     /// Reads the header at the beginning of the bytes, and the seed of the records' checksums.
     ///
     /// # Errors
-    /// See [`BrokenHeader`].
-    pub fn decode(bytes: &[u8]) -> Result<(Self, u32), BrokenHeader> {
-        let truncated = BrokenHeader::Truncated(bytes.len() as u64);
-        let header = bytes.first_chunk::<HEADER_SIZE>().ok_or(truncated)?;
+    /// Why they are not one.
+    pub fn decode(bytes: &[u8]) -> Result<(Self, u32), Damage> {
+        let truncated = || Damage(format!("the file has {} bytes, fewer than a header", bytes.len()));
+        let header = bytes.first_chunk::<HEADER_SIZE>().ok_or_else(truncated)?;
         let mut fields = Fields(header);
         if fields.bytes() != Some(MAGIC) {
-            return Err(BrokenHeader::Magic);
+            return Err(Damage("it does not begin as a segment of the spool does".to_owned()));
         }
-        let version = fields.u32().ok_or(truncated)?;
+        let version = fields.u32().ok_or_else(truncated)?;
         if version != VERSION {
-            return Err(BrokenHeader::Version(version));
+            let message = format!("it has version {version} of the format, which this kprobed does not read");
+            return Err(Damage(message));
         }
-        let checksum = fields.u32().ok_or(truncated)?;
+        let checksum = fields.u32().ok_or_else(truncated)?;
         if crc32fast::hash(fields.0) != checksum {
-            return Err(BrokenHeader::Checksum);
+            return Err(Damage("the checksum of the header is wrong".to_owned()));
         }
-        let boot_id = BootId(fields.bytes().ok_or(truncated)?);
-        let mut number = || fields.u64().ok_or(truncated);
+        let boot_id = BootId(fields.bytes().ok_or_else(truncated)?);
+        let mut number = || fields.u64().ok_or_else(truncated);
         let id = SegmentId { epoch: number()?, number: number()? };
         let header = Self { boot_id, id, first_sequence: number()?, created_wall_ns: number()? };
         Ok((header, checksum))
@@ -195,20 +173,23 @@ impl SegmentFacts {
 
     /// Counts the next record. Returns an error, and counts nothing, if the record cannot follow
     /// here.
-    pub(super) fn add(&mut self, record: &Record<'_>) -> Result<(), BrokenRecord> {
+    pub(super) fn add(&mut self, record: &Record<'_>) -> Result<(), Damage> {
         if self.closed {
-            return Err(BrokenRecord::BehindTheEnd);
+            return Err(Damage("there are bytes behind the end".to_owned()));
         }
         if record.sequence != self.next_sequence {
-            return Err(BrokenRecord::OutOfOrder { expected: self.next_sequence, found: record.sequence });
+            let (expected, found) = (self.next_sequence, record.sequence);
+            let message = format!("the record begins with event {found}, where {expected} is the next");
+            return Err(Damage(message));
         }
-        let next_sequence = record.end().ok_or(BrokenRecord::Events)?;
+        let wrong = || Damage("the number of events of the record is wrong".to_owned());
+        let next_sequence = record.end().ok_or_else(wrong)?;
         if record.kind == RecordKind::End {
             let mut claimed = *self;
             claimed.take_sums(record)?;
             let same = Self { closed: true, ends_epoch: claimed.ends_epoch, ..*self };
             if claimed != same {
-                return Err(BrokenRecord::Sums);
+                return Err(wrong_sums());
             }
             *self = claimed;
         }
@@ -246,9 +227,9 @@ impl SegmentFacts {
     }
 
     /// Takes the sums of the last record as those of the segment; `bytes` become those before it.
-    pub(super) fn take_sums(&mut self, end: &Record<'_>) -> Result<(), BrokenRecord> {
+    pub(super) fn take_sums(&mut self, end: &Record<'_>) -> Result<(), Damage> {
         let mut fields = Fields(end.payload);
-        let mut number = || fields.u64().ok_or(BrokenRecord::Sums);
+        let mut number = || fields.u64().ok_or_else(wrong_sums);
         self.bytes = number()?;
         self.events = number()?;
         self.first_wall_ns = number()?;
@@ -256,10 +237,14 @@ impl SegmentFacts {
         self.highest_owner = number()?;
         self.ends_epoch = match fields.u32() {
             Some(flag @ (0 | 1)) if fields.0.is_empty() => flag == 1,
-            _ => return Err(BrokenRecord::Sums),
+            _ => return Err(wrong_sums()),
         };
         self.next_sequence = end.sequence;
         self.closed = true;
         Ok(())
     }
+}
+
+fn wrong_sums() -> Damage {
+    Damage("the sums at the end are not those of the segment".to_owned())
 }

@@ -7,11 +7,12 @@ use std::collections::HashMap;
 use std::ops::Bound;
 use std::sync::Arc;
 
+use super::error::ReadError;
 use super::index::damaged;
 use super::record::{Record, RecordKind};
 use super::segment::{SegmentFacts, SegmentId};
 use super::state::{Limit, Shared, State};
-use super::walk::{Walk, WalkError};
+use super::walk::Walk;
 use super::{Cursor, EntryKind, Missing, MissingCause, SpoolError, SpoolItem};
 
 /// Where a reader begins.
@@ -28,7 +29,7 @@ pub(super) struct Start {
 
 /// Begins with the oldest entry. The reader reports all expired events on the way.
 pub(super) fn beginning(state: &State) -> Start {
-    let (epoch, boot_id) = state.index.oldest_epoch().unwrap_or((state.now.epoch, state.now.boot_id));
+    let (epoch, boot_id) = state.index.run_from(0).unwrap_or((state.now.epoch, state.now.boot_id));
     let at = Cursor { boot_id, epoch, sequence: 0 };
     let mut items = vec![state.index.epoch_start(at)];
     if state.index.lacks_runs(None, epoch) {
@@ -49,7 +50,7 @@ pub(super) fn cursor(state: &State, cursor: Cursor) -> Result<Start, SpoolError>
     let mut items = vec![state.index.epoch_start(cursor)];
     // Unknown runs that are newer than the oldest known one have stored nothing, or were set aside as a whole.
     let is_aside = state.index.set_aside_of(epoch).next().is_some();
-    if known.is_none() && !is_aside && state.index.oldest_epoch().is_none_or(|(oldest, _)| epoch < oldest) {
+    if known.is_none() && !is_aside && state.index.run_from(0).is_none_or(|(oldest, _)| epoch < oldest) {
         let (from, to) = (Some(sequence), None);
         items.push(SpoolItem::Missing(Missing { from, to, cause: MissingCause::Expired }));
     }
@@ -98,11 +99,12 @@ pub(super) fn last(
     loop {
         // A segment that was removed meanwhile, and all before it, have expired.
         let Some((facts, file)) = open(shared, id)? else { return Ok(None) };
-        let io = |error| match error {
-            WalkError::Io(source) => SpoolError::io("read", &shared.files.segment(id))(source),
-            WalkError::Broken(broken) => {
-                SpoolError::io("read", &shared.files.segment(id))(std::io::Error::other(broken))
-            }
+        let io = |error| {
+            let source = match error {
+                ReadError::Io(source) => source,
+                ReadError::Damaged(damage) => std::io::Error::other(damage),
+            };
+            SpoolError::io("read", &shared.files.segment(id))(source)
         };
         let mut walk = Walk::new(file, SegmentFacts::new(facts.header, facts.seed), bytes);
         // The records that count on the way back: events with their number, and the schemas that were replaced.
@@ -119,8 +121,8 @@ pub(super) fn last(
                 }
                 Ok(Some(_)) => {}
                 // Records after a break are missing, and the reader reports them.
-                Ok(None) | Err(WalkError::Broken(_)) => break,
-                Err(error @ WalkError::Io(_)) => return Err(io(error)),
+                Ok(None) | Err(ReadError::Damaged(_)) => break,
+                Err(error @ ReadError::Io(_)) => return Err(io(error)),
             }
         }
         for (at, sequence) in back.into_iter().rev() {

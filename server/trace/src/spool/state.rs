@@ -92,8 +92,8 @@ impl Shared {
         let now = state.now;
         match &state.tail {
             Some(tail) => Limit {
-                segment: Some((tail.facts().id(), tail.written_bytes())),
-                cursor: Cursor { sequence: tail.written_sequence(), ..now },
+                segment: Some((tail.facts.id(), tail.written_bytes())),
+                cursor: Cursor { sequence: tail.written_sequence, ..now },
             },
             None => Limit {
                 segment: state.index.segments.last_key_value().map(|(id, facts)| (*id, facts.bytes)),
@@ -107,7 +107,7 @@ impl State {
     /// Updates the index with the facts of the segment that is written to.
     pub(super) fn show_tail(&mut self) {
         if let Some(tail) = &self.tail {
-            self.index.segments.insert(tail.facts().id(), *tail.facts());
+            self.index.segments.insert(tail.facts.id(), tail.facts);
         }
     }
 
@@ -127,7 +127,7 @@ impl State {
     /// Writes the entries in memory to the file.
     pub(super) fn flush(&mut self, files: &Files) -> Result<(), SpoolError> {
         let Some(tail) = &mut self.tail else { return Ok(()) };
-        let path = files.segment(tail.facts().id());
+        let path = files.segment(tail.facts.id());
         let flushed = tail.flush().map_err(SpoolError::io("write", &path));
         flushed.map_err(|error| self.fail(error))
     }
@@ -178,7 +178,7 @@ impl State {
 
     /// Removes the oldest segments as long as there are too many.
     pub(super) fn expire(&mut self, files: &Files, too_many: impl Fn(&Index) -> bool) {
-        let tail = self.tail.as_ref().map(|tail| tail.facts().id());
+        let tail = self.tail.as_ref().map(|tail| tail.facts.id());
         let mut gone = Vec::new();
         while self.index.segments.keys().next().is_some_and(|oldest| Some(*oldest) != tail)
             && too_many(&self.index)
@@ -211,7 +211,7 @@ impl State {
     pub(super) fn note_unsynced(&mut self, files: &Files, id: SegmentId, source: io::Error) -> SpoolError {
         let error = SpoolError::io("sync", &files.segment(id))(source);
         self.note(&error);
-        if let Some(tail) = self.tail.as_mut().filter(|tail| tail.facts().id() == id) {
+        if let Some(tail) = self.tail.as_mut().filter(|tail| tail.facts.id() == id) {
             tail.set_unsynced();
         }
         error

@@ -9,7 +9,8 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use super::record::{BrokenRecord, Record};
+use super::Damage;
+use super::record::Record;
 use super::segment::{Header, SegmentFacts};
 
 /// Bytes that are collected before they are written.
@@ -20,11 +21,11 @@ const PIECE_BYTES: usize = 256 << 10;
 pub(super) struct Tail {
     pub(super) file: Arc<File>,
     /// The facts, including records that are not written yet.
-    facts: SegmentFacts,
+    pub(super) facts: SegmentFacts,
     /// Records that are not written yet.
     pending: Vec<u8>,
     /// Number of the first event that is not written yet.
-    written_sequence: u64,
+    pub(super) written_sequence: u64,
     /// Events that are written.
     written_events: u64,
     /// Whether bytes were written that may not have reached the disk.
@@ -41,19 +42,9 @@ impl Tail {
         Ok(Self { file, facts, pending: Vec::new(), written_sequence, written_events: 0, unsynced: true })
     }
 
-    /// The facts, including records that are not written yet.
-    pub(super) fn facts(&self) -> &SegmentFacts {
-        &self.facts
-    }
-
     /// Bytes that are in the file.
     pub(super) fn written_bytes(&self) -> u64 {
         self.facts.bytes - self.unwritten_bytes()
-    }
-
-    /// Number of the first event that is not in the file.
-    pub(super) fn written_sequence(&self) -> u64 {
-        self.written_sequence
     }
 
     /// Events that are in memory only.
@@ -68,7 +59,7 @@ impl Tail {
 
     /// Adds a record in memory. Adds nothing if the record cannot follow here, which is a mistake
     /// of the caller.
-    pub(super) fn push(&mut self, record: &Record<'_>) -> Result<(), BrokenRecord> {
+    pub(super) fn push(&mut self, record: &Record<'_>) -> Result<(), Damage> {
         self.facts.add(record)?;
         record.encode(self.facts.seed, &mut self.pending);
         Ok(())

@@ -9,9 +9,8 @@ use std::io;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
-use thiserror::Error;
-
-use super::record::{BrokenRecord, HEAD_BYTES, Record};
+use super::error::ReadError;
+use super::record::{HEAD_BYTES, Record, truncated};
 use super::segment::{HEADER_BYTES, SegmentFacts};
 
 /// Bytes that are read at once.
@@ -37,23 +36,12 @@ impl ReadAt for &[u8] {
     }
 }
 
-/// Why there is no next record.
-#[derive(Debug, Error)]
-pub(super) enum WalkError {
-    /// The file cannot be read.
-    #[error(transparent)]
-    Io(#[from] io::Error),
-    /// The file can be read, and there is no valid record.
-    #[error(transparent)]
-    Broken(#[from] BrokenRecord),
-}
-
 /// A walk over the records of a segment.
 #[derive(Debug)]
 pub(super) struct Walk<R> {
     source: R,
     /// The facts of the records so far: the next record begins at `bytes`.
-    facts: SegmentFacts,
+    pub(super) facts: SegmentFacts,
     /// The end of the records that may be read.
     limit: u64,
     window: Vec<u8>,
@@ -66,11 +54,6 @@ impl<R: ReadAt> Walk<R> {
         Self { source, facts: start, limit, window: Vec::new(), window_at: HEADER_BYTES }
     }
 
-    /// The facts of the records so far.
-    pub(super) fn facts(&self) -> &SegmentFacts {
-        &self.facts
-    }
-
     /// Raises the limit after more was written.
     pub(super) fn set_limit(&mut self, limit: u64) {
         self.limit = limit;
@@ -78,7 +61,7 @@ impl<R: ReadAt> Walk<R> {
 
     /// The next record, and its offset. `None` at the limit. An error ends the walk: further calls
     /// return the same error.
-    pub(super) fn next(&mut self) -> Result<Option<(u64, Record<'_>)>, WalkError> {
+    pub(super) fn next(&mut self) -> Result<Option<(u64, Record<'_>)>, ReadError> {
         let at = self.facts.bytes;
         if at >= self.limit {
             return Ok(None);
@@ -92,14 +75,14 @@ impl<R: ReadAt> Walk<R> {
     }
 
     /// The record at the offset at which one begins.
-    pub(super) fn record_at(&mut self, at: u64) -> Result<Record<'_>, WalkError> {
+    pub(super) fn record_at(&mut self, at: u64) -> Result<Record<'_>, ReadError> {
         let size = Record::size(self.fill(at, HEAD_BYTES)?)?;
         self.fill(at, size)?;
         Ok(Record::decode(behind(&self.window, self.window_at, at), self.facts.seed)?)
     }
 
     /// The bytes from `at` on: at least `wanted`, if there are that many before the limit.
-    fn fill(&mut self, at: u64, wanted: u64) -> Result<&[u8], WalkError> {
+    fn fill(&mut self, at: u64, wanted: u64) -> Result<&[u8], ReadError> {
         let available = self.limit.saturating_sub(at);
         if (behind(&self.window, self.window_at, at).len() as u64) < wanted.min(available) {
             let size = wanted.max(WINDOW_BYTES).min(available);
@@ -110,7 +93,7 @@ impl<R: ReadAt> Walk<R> {
             read?;
         }
         if available < wanted {
-            return Err(BrokenRecord::Truncated { needed: wanted, available }.into());
+            return Err(truncated(wanted, available).into());
         }
         Ok(behind(&self.window, self.window_at, at))
     }

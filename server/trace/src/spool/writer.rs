@@ -133,7 +133,7 @@ impl SpoolWriter {
             return Err(AppendError::TooLarge { bytes: all, limit: room });
         }
         let more = own + self.schema_bytes(schemas, true)?;
-        let used = state.tail.as_ref().map(|tail| tail.facts().bytes - HEADER_BYTES);
+        let used = state.tail.as_ref().map(|tail| tail.facts.bytes - HEADER_BYTES);
         let mut closed = None;
         if used.is_none_or(|used| used + more > room) {
             let failing = |error: SpoolError| AppendError::Failing(error.to_string());
@@ -199,7 +199,7 @@ impl SpoolWriter {
     pub fn sync(&mut self) -> Result<(), SpoolError> {
         let mut state = self.shared.lock();
         let flushed = state.flush(&self.shared.files);
-        let unsynced = state.tail.as_mut().and_then(|tail| Some((tail.facts().id(), tail.take_unsynced()?)));
+        let unsynced = state.tail.as_mut().and_then(|tail| Some((tail.facts.id(), tail.take_unsynced()?)));
         // A sync may take long: readers do not wait for it.
         drop(state);
         self.last_sync = Instant::now();
@@ -256,7 +256,7 @@ impl SpoolWriter {
         }
         let is_old = |created: u64| wall_ns.saturating_sub(created) > max_age_ns / u64::from(PARTS_OF_AGE);
         let mut closed = Ok(None);
-        if state.tail.as_ref().is_some_and(|tail| is_old(tail.facts().header.created_wall_ns)) {
+        if state.tail.as_ref().is_some_and(|tail| is_old(tail.facts.header.created_wall_ns)) {
             closed = state.close_tail(&shared.files, false);
             self.in_segment.clear();
         }
@@ -281,9 +281,9 @@ impl SpoolWriter {
             .then(|| options.sync_interval.saturating_sub(now.saturating_duration_since(self.last_sync)));
         let until = |then_ns: u64| Duration::from_nanos(then_ns.saturating_sub(wall_ns).saturating_add(1));
         let max_age_ns = nanos(options.max_age);
-        let close = state.tail.as_ref().map(|tail| tail.facts().header.created_wall_ns);
+        let close = state.tail.as_ref().map(|tail| tail.facts.header.created_wall_ns);
         let close = close.map(|ns| until(ns.saturating_add(max_age_ns / u64::from(PARTS_OF_AGE))));
-        let tail = state.tail.as_ref().map(|tail| tail.facts().id());
+        let tail = state.tail.as_ref().map(|tail| tail.facts.id());
         let oldest = state.index.segments.values().next().filter(|oldest| Some(oldest.id()) != tail);
         let expire = oldest.map(|oldest| until(oldest.last_wall_ns.saturating_add(max_age_ns)));
         let due = [sync, close, expire].into_iter().flatten().min()?;
@@ -357,7 +357,7 @@ fn push(state: &mut State, record: &Record<'_>) -> Result<(), AppendError> {
         return Err(AppendError::Failing("there is no segment".to_owned()));
     };
     tail.push(record).map_err(|broken| AppendError::Failing(broken.to_string()))?;
-    let next = tail.facts().next_sequence;
+    let next = tail.facts.next_sequence;
     if record.kind == RecordKind::NotStored {
         state.not_stored_events += next - state.now.sequence;
     }

@@ -1,13 +1,15 @@
 //! Encoder of batch messages: columns become one `StreamEventsResponse`.
 //!
-//! Owns the order of its fields, and which rows of a column are sent: one if all are equal. Never
-//! reads a message: `read` does.
+//! Owns the order of its fields, and which rows of a column are sent: one if all are equal. Stored
+//! messages are read with the generated code.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::sync::Arc;
 
 use bytes::{Bytes, BytesMut};
 use kprobed_event::Projected;
+use kprobed_proto::v1;
+use prost::Message as _;
 
 use super::pool::MessagePool;
 use super::protobuf::Writer;
@@ -104,6 +106,15 @@ pub fn encode(envelope: &Envelope<'_>, groups: &[GroupRows<'_>], pool: &MessageP
     let names_bytes = envelope.tasks.len().saturating_add(envelope.symbols.len()).saturating_mul(64);
     let bytes = columns_bytes.fold(names_bytes.saturating_add(256), usize::saturating_add);
     pool.message(bytes, |buffer| write(envelope, groups, buffer))
+}
+
+/// Reads a message that [`encode`] wrote, of which [`Columns::from_message`] reads the groups. `None` if it is not a
+/// batch.
+pub fn read_batch(message: &[u8]) -> Option<v1::EventBatch> {
+    match v1::StreamEventsResponse::decode(message).ok()?.message? {
+        v1::stream_events_response::Message::Batch(batch) => Some(batch),
+        _ => None,
+    }
 }
 
 /// The most bytes that a group takes, unless most of its bytes are in a few of its rows.

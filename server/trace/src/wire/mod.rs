@@ -10,15 +10,13 @@ mod batch;
 mod loss;
 mod pool;
 mod protobuf;
-mod read;
 mod schema;
 #[cfg(test)]
 mod tests;
 
 pub use kprobed_event::{COMMON_FIELDS, Projected, Projection};
 
-pub use batch::{Envelope, GroupRows, Symbol, Task, encode};
+pub use batch::{Envelope, GroupRows, Symbol, Task, encode, read_batch};
 pub use loss::{Loss, loss_from_message};
 pub use pool::MessagePool;
-pub use read::{ReadError, read_batch, read_group};
 pub use schema::schema_message;

@@ -67,7 +67,7 @@ pub(super) enum Step {
 #[derive(Debug)]
 pub(super) struct Source {
     /// The buffer that events are taken from: the old one, as long as there are two.
-    ring: Ring,
+    pub(super) ring: Ring,
     beside: Option<Box<Beside>>,
     /// Whole turns that the same event has waited for its call stack.
     waited_turns: usize,
@@ -90,16 +90,6 @@ impl Source {
     /// One ring buffer.
     pub(super) const fn new(ring: Ring) -> Self {
         Self { ring, beside: None, waited_turns: 0 }
-    }
-
-    /// The buffer that events are taken from.
-    pub(super) const fn ring(&self) -> &Ring {
-        &self.ring
-    }
-
-    /// The same, to be changed.
-    pub(super) const fn ring_mut(&mut self) -> &mut Ring {
-        &mut self.ring
     }
 
     /// Whether events were read that are not published yet, during a hand-over.
@@ -192,7 +182,7 @@ impl Source {
     fn settle(&mut self, cutover: Option<&Cutover>, decoding: &mut Decoding<'_>) {
         let Some(beside) = self.beside.take() else { return };
         let Beside { new, old_pages, new_pages, .. } = *beside;
-        publish((&old_pages, self.ring.layout()), (&new_pages, new.layout()), cutover, decoding);
+        publish((&old_pages, &self.ring.layout), (&new_pages, &new.layout), cutover, decoding);
         if cutover.is_some() {
             self.ring = new;
         }
@@ -216,9 +206,9 @@ impl Beside {
         };
         let of_new = hold_pages(&mut self.new, &mut self.new_pages, buffer, until_ns, inbox);
         let of_old = hold_pages(old, &mut self.old_pages, buffer, until_ns, inbox);
-        self.asked |= old.asks_for_overruns();
+        self.asked |= old.asks_for_overruns;
         let earlier = self.old_pages.take_earlier(self.since_ns);
-        publish((&earlier, old.layout()), (&HeldPages::default(), self.new.layout()), None, decoding);
+        publish((&earlier, &old.layout), (&HeldPages::default(), &self.new.layout), None, decoding);
         Found { is_published: false, broken: false, ..of_old.and(of_new) }
     }
 
@@ -229,8 +219,8 @@ impl Beside {
         if self.asked && !window.has_ended {
             return false;
         }
-        self.old_pages.note(Side::Old, old.cpu(), old.layout(), window, copies)
-            && self.new_pages.note(Side::New, old.cpu(), self.new.layout(), window, copies)
+        self.old_pages.note(Side::Old, old.cpu, &old.layout, window, copies)
+            && self.new_pages.note(Side::New, old.cpu, &self.new.layout, window, copies)
     }
 }
 
@@ -246,7 +236,7 @@ fn hold_pages(
         return Found::NOTHING;
     }
     let bytes_max = HELD_BYTES_MAX.saturating_sub(pages.bytes()).min(TURN_BYTES);
-    let layout = *ring.layout();
+    let layout = ring.layout;
     ring.read(buffer, Depth::Until(until_ns), bytes_max, inbox, |page| pages.push(&page, &layout))
 }
 
@@ -258,7 +248,7 @@ fn publish(
     cutover: Option<&Cutover>,
     decoding: &mut Decoding<'_>,
 ) {
-    let cpu = decoding.cpu();
+    let cpu = decoding.cpu;
     let taken = |side| {
         move |held: &HeldRecord<'_>| match (held, cutover) {
             (HeldRecord::Event(record), Some(cutover)) => {

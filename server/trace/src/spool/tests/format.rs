@@ -80,7 +80,10 @@ fn a_record_of_another_segment_is_none_of_this_one() {
     let (mut other, _) = header.encode();
     other.extend_from_slice(&bytes[other.len()..]);
     let scan = scan_bytes(&other, |_, _| panic!("no record is good")).unwrap();
-    assert_eq!((scan.facts.bytes, scan.broken), (HEADER_BYTES, Some(BrokenRecord::Checksum)));
+    assert_eq!(
+        (scan.facts.bytes, scan.broken),
+        (HEADER_BYTES, Some(Damage("the checksum is wrong".to_owned())))
+    );
 }
 
 #[test]
@@ -93,9 +96,11 @@ fn a_record_out_of_its_place_is_refused() {
         .copied()
         .collect();
     let scan = scan_bytes(&without_second, |_, _| {}).unwrap();
-    assert_eq!(scan.broken, Some(BrokenRecord::OutOfOrder { expected: 0, found: 3 }));
+    let damage = "the record begins with event 3, where 0 is the next";
+    assert_eq!(scan.broken, Some(Damage(damage.to_owned())));
     let twice = [bytes.as_slice(), all[5].1.as_slice()].concat();
-    assert_eq!(scan_bytes(&twice, |_, _| {}).unwrap().broken, Some(BrokenRecord::BehindTheEnd));
+    let scan = scan_bytes(&twice, |_, _| {}).unwrap();
+    assert_eq!(scan.broken, Some(Damage("there are bytes behind the end".to_owned())));
 }
 
 #[test]
@@ -115,7 +120,8 @@ fn names_are_those_of_segments_only() {
 fn another_version_is_not_read() {
     let mut bytes = segment();
     bytes[8] = 3;
-    assert_eq!(Header::decode(&bytes), Err(BrokenHeader::Version(3)));
+    let damage = Header::decode(&bytes).unwrap_err().to_string();
+    assert_eq!(damage, "it has version 3 of the format, which this kprobed does not read");
 }
 
 fn expired() -> impl Strategy<Value = Expired> {

@@ -25,7 +25,7 @@ use crate::pipeline::commands::{Command, commands};
 use crate::pipeline::{
     Binder, EventSource, Hub, Item, LossCause, QueueLimits, SourceTable, Subscription, View,
 };
-use crate::wire::{read_batch, read_group};
+use crate::wire::read_batch;
 use kprobed_host::kernel::{FactsCache, KernelPaths};
 use kprobed_host::ring::PageLayout;
 use kprobed_host::tracefs::format::Format;
@@ -130,7 +130,8 @@ impl World {
                         let source =
                             self.probes.values().find(|source| source.origin.schema_id == group.schema_id);
                         let source = source.unwrap();
-                        let columns = read_group(group, &source.origin.schema).unwrap();
+                        let schema = Arc::clone(&source.origin.schema);
+                        let columns = Columns::from_message(schema, group).unwrap();
                         let rows = told.rows.entry(source.plan.id()).or_default();
                         rows.extend((0..columns.len()).map(|row| row_of(&columns, row)));
                     }
