@@ -13,11 +13,11 @@ use super::code::{Code, EINVAL, ENOENT};
 use super::computed;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::fetch::{FetchParser, Site};
+use super::fetch::FetchParser;
 use super::line::{self, Word};
 use super::names::{EVENT_NAME_MAX_BYTES, is_group_name, is_identifier};
 use super::number;
-use super::parameters::Parameters;
+use super::short::KernelNames;
 use super::step::Step;
 
 /// Most instances of a return probe (`KRETPROBE_MAXACTIVE_MAX`).
@@ -43,9 +43,9 @@ impl From<Diagnostic> for Parsed {
 }
 
 /// Parses the words of the only definition in `text` like the kernel that `features` describes.
-pub(super) fn read(text: &str, features: &Features, parameters: &dyn Parameters) -> Parsed {
+pub(super) fn read(text: &str, features: &Features, names: &dyn KernelNames) -> Parsed {
     match line::single(text) {
-        Ok(words) => read_words(text, &words, features, parameters),
+        Ok(words) => read_words(text, &words, features, names),
         Err(finding) => finding.into(),
     }
 }
@@ -55,15 +55,15 @@ pub(super) fn read_words(
     text: &str,
     words: &[Word<'_>],
     features: &Features,
-    parameters: &dyn Parameters,
+    names: &dyn KernelNames,
 ) -> Parsed {
     let (Some(first), Some(last)) = (words.first().copied(), words.last().copied()) else {
         return Diagnostic::error(Code::NoDefinition, Span::point(0), "there is no definition").into();
     };
     let span = Span::new(first.start, last.end());
     match first.text.as_bytes().first() {
-        Some(b'p') => probe(text, words, ProbeKind::Entry, span, features, parameters),
-        Some(b'r') => probe(text, words, ProbeKind::Return, span, features, parameters),
+        Some(b'p') => probe(text, words, ProbeKind::Entry, span, features, names),
+        Some(b'r') => probe(text, words, ProbeKind::Return, span, features, names),
         Some(b'-') => match delete(text, words, span) {
             Ok(delete) => Parsed { tree: Some(Definition::Delete(delete)), findings: Vec::new() },
             Err(finding) => finding.into(),
@@ -104,7 +104,7 @@ fn probe(
     kind: ProbeKind,
     span: Span,
     features: &Features,
-    parameters: &dyn Parameters,
+    names: &dyn KernelNames,
 ) -> Parsed {
     let (Some(head), Some(place_word)) = (words.first().copied(), words.get(1).copied()) else {
         let problem = Diagnostic::error(Code::NoPlace, Span::point(span.end), "the probe point is missing");
@@ -129,16 +129,7 @@ fn probe(
         Some(word) => event_name(word, features, &mut findings),
         None => (None, None),
     };
-    let site = match (&place, kind) {
-        (Some(Place::Address { .. } | Place::Event { .. }), _) => Site::Address,
-        (_, ProbeKind::Entry | ProbeKind::Event) => Site::Entry,
-        (_, ProbeKind::Return) => Site::Return,
-    };
-    let function = match &place {
-        Some(Place::Symbol { module, symbol, .. }) => Some((module.as_deref(), symbol.as_str())),
-        _ => None,
-    };
-    let fetch = FetchParser { argument: 0, features, site, parameters, function };
+    let fetch = FetchParser::new(place.as_ref(), kind, features, names);
     let arguments = argument::parse_all(words.get(2..).unwrap_or_default(), kind, fetch);
     let Findings(mut findings) = findings;
     findings.extend(arguments.findings);

@@ -13,7 +13,7 @@ use kprobed_host::kernel::{FactsCache, KernelFacts};
 use kprobed_lang::definition::short::{
     EXPANSION_MAX_LINES, KernelNames, KnownFunction, MatchingFunctions, SystemCall,
 };
-use kprobed_lang::definition::{Definition, Features, Parameters, parse};
+use kprobed_lang::definition::{Definition, Features, parse};
 use kprobed_lang::model::Glob;
 
 /// The kernel of a cache of facts.
@@ -41,17 +41,15 @@ impl<'a> KnownKernel<'a> {
     }
 }
 
-impl Parameters for KnownKernel<'_> {
-    fn has(&self, module: Option<&str>, function: &str, name: &str) -> Option<bool> {
+impl KernelNames for KnownKernel<'_> {
+    fn has_parameter(&self, module: Option<&str>, function: &str, name: &str) -> Option<bool> {
         typed::has_parameter(&*self.facts()?, module, function, name)
     }
 
-    fn found_by_kernel(&self, module: Option<&str>, function: &str) -> Option<bool> {
+    fn finds_parameters(&self, module: Option<&str>, function: &str) -> Option<bool> {
         typed::kernel_finds_parameters(&*self.facts()?, module, function)
     }
-}
 
-impl KernelNames for KnownKernel<'_> {
     fn has_function(&self, module: Option<&str>, name: &str) -> Option<bool> {
         let facts = self.facts()?;
         Some(facts.symbols.named(name, module).any(|symbol| symbol.is_code()))

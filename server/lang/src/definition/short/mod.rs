@@ -30,6 +30,7 @@ mod place;
 #[cfg(test)]
 mod tests;
 
+pub(super) use known::UnknownKernel;
 pub use known::{CallArgument, KernelNames, KnownFunction, KnownParameter, MatchingFunctions, SystemCall};
 
 pub use place::is_of_other_tools;
