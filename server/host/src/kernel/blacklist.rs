@@ -46,8 +46,7 @@ impl Blacklist {
     }
 
     fn with_areas(listed: impl Iterator<Item = Range<u64>>, symbols: &SymbolTable) -> Self {
-        let address = |name| symbols.lookup(name, None).map(|symbol| symbol.address);
-        let areas = AREAS.iter().filter_map(|(start, end)| Some(address(start)?..address(end)?));
+        let areas = AREAS.iter().filter_map(|(start, end)| symbols.between(start, end));
         Self::merged(listed.chain(areas).filter(|range| !range.is_empty()).collect())
     }
 

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use super::btf::KernelTypes;
+use super::image::tables;
 use super::landings::Landings;
 use super::{
     ArmedProbes, Behaviour, Blacklist, BootSites, BuildIds, CALL_SITE_NOP, ImageError, KernelImage,
@@ -190,12 +191,15 @@ impl KernelFacts {
     /// # Errors
     /// [`ImageError::NoTable`] if the image lacks a table.
     pub fn of_image(image: KernelImage) -> Result<Self, ImageError> {
-        let traceable = image.traceable()?;
-        let blacklist = image.blacklist()?;
-        let types = KernelTypes::of_image(image.types());
-        let build_ids = BuildIds::of_image(&image.release, image.notes().as_deref());
-        let KernelImage { readme, symbols, text, .. } = image;
-        let patch_sites = PatchSites::of_kernel(&text, &symbols);
+        let KernelImage { release, readme, symbols, text, .. } = image;
+        let traceable = tables::traceable(&text, &symbols)?;
+        let blacklist = tables::blacklist(&text, &symbols)?;
+        let bytes = |start, end| tables::between(&text, &symbols, start, end).map(|(_, bytes)| bytes);
+        let types = KernelTypes::of_image(bytes("__start_BTF", "__stop_BTF"));
+        let notes = bytes("__start_notes", "__stop_notes");
+        let build_ids = BuildIds::of_image(&release, notes.as_deref());
+        // An image has no modules.
+        let patch_sites = PatchSites::read(&text, &symbols, Path::new(""));
         let boot_sites = BootSites::read(&text, &symbols);
         let behaviour = Behaviour::detect(&symbols, &readme);
         let optimisation = Optimisation::predicted(&symbols);
@@ -277,8 +281,7 @@ fn without_defined(available: &str, dynamic: &str) -> Vec<String> {
 
 /// From the first byte of code to the end of what stays after boot.
 fn core_text(symbols: &SymbolTable) -> Range<u64> {
-    let end = |name, otherwise| symbols.lookup(name, None).map_or(otherwise, |symbol| symbol.address);
-    end("_stext", 0)..end("_etext", u64::MAX)
+    symbols.address("_stext").unwrap_or(0)..symbols.address("_etext").unwrap_or(u64::MAX)
 }
 
 fn read_traceable(

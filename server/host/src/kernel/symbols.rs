@@ -70,8 +70,7 @@ impl SymbolTable {
         });
         (table.heads, table.by_name) =
             by_name.into_iter().map(|(heads, index)| ((heads >> 64) as u64, index)).unzip();
-        let marker = |name| table.lookup(name, None).map(|symbol| symbol.address);
-        table.core = marker("_stext").unwrap_or(0)..marker("_end").unwrap_or(u64::MAX);
+        table.core = table.address("_stext").unwrap_or(0)..table.address("_end").unwrap_or(u64::MAX);
         table.names.shrink_to_fit();
         table.entries.shrink_to_fit();
         table
@@ -156,6 +155,24 @@ impl SymbolTable {
     /// and so it does here.
     pub fn lookup<'a>(&'a self, name: &'a str, module: Option<&'a str>) -> Option<Symbol<'a>> {
         Self::taken(self.named(name, module))
+    }
+
+    /// The same for a name that may have its module before it: `[MODULE:]NAME`.
+    pub fn lookup_spelled<'a>(&'a self, name: &'a str) -> Option<Symbol<'a>> {
+        match name.split_once(':') {
+            Some((module, name)) => self.lookup(name, Some(module)),
+            None => self.lookup(name, None),
+        }
+    }
+
+    /// The address that the kernel takes for a name: see [`SymbolTable::lookup`].
+    pub fn address(&self, name: &str) -> Option<u64> {
+        Some(self.lookup(name, None)?.address)
+    }
+
+    /// The addresses from one name up to another.
+    pub(super) fn between(&self, start: &str, end: &str) -> Option<Range<u64>> {
+        Some(self.address(start)?..self.address(end)?)
     }
 
     /// The one of some symbols of a name, in the order of [`SymbolTable::named`], that the kernel
