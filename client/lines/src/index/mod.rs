@@ -18,7 +18,9 @@ use serde::{Deserialize, Serialize};
 
 use crate::error::{LinesError, Result};
 use crate::image::Identity;
-use crate::model::{Places, Range, Scope, ScopeKind, Source, Type, TypeId, Unit, Variable, has_components};
+use crate::model::{
+    Inlined, Places, Range, Scope, ScopeKind, Source, Type, TypeId, Unit, Variable, has_components, once,
+};
 use crate::symbols::Symbols;
 use crate::value::Value;
 
@@ -115,15 +117,6 @@ struct Loaded {
 
 fn damaged() -> LinesError {
     LinesError::new("the index is damaged").hint("make it again from the file with debug information")
-}
-
-/// A value that was read at its first use.
-fn once<T>(cell: &OnceCell<T>, read: impl FnOnce() -> Result<T>) -> Result<&T> {
-    if let Some(value) = cell.get() {
-        return Ok(value);
-    }
-    let value = read()?;
-    Ok(cell.get_or_init(|| value))
 }
 
 /// The head of an index, and its parts.
@@ -301,7 +294,7 @@ fn each_address(stored: &mut StoredUnit, visit: &mut dyn FnMut(&mut u64)) {
         function.entry.iter_mut().for_each(&mut *visit);
         each_scope(&mut function.scope, &mut |scope| {
             scope.ranges.iter_mut().for_each(|of| ends(of, visit));
-            if let ScopeKind::Inlined { entry: Some(entry), .. } = &mut scope.kind {
+            if let ScopeKind::Inlined(Inlined { entry: Some(entry), .. }) = &mut scope.kind {
                 visit(entry);
             }
         });
@@ -375,7 +368,7 @@ impl Source for Index<'_> {
 
     fn frame_address(&self, unit: usize, address: u64) -> Result<Value> {
         let loaded = self.loaded(unit)?;
-        let rule = loaded.frames.iter().find(|(range, _)| range.start <= address && address < range.end);
+        let rule = loaded.frames.iter().find(|(range, _)| range.has(address));
         rule.map(|(_, value)| value.clone())
             .ok_or_else(|| LinesError::new("the place of the frame at this instruction is not known"))
     }
