@@ -144,7 +144,7 @@ impl Checker {
             Ok(facts) if !written.is_of_host_event() => {
                 let resolution = typed::resolve(&written, &facts, &self.features)
                     .map_err(|diagnostics| CheckError::of(text, diagnostics))?;
-                let typed::Resolution { mut definition, notes } = resolution;
+                let typed::Resolution { mut definition, notes, .. } = resolution;
                 let report = validate::check(&written, &facts);
                 definition.warnings.extend(typed::doubts(&written, &report, &facts));
                 definition.warnings = merged(definition.warnings, text);
@@ -255,7 +255,7 @@ impl Checker {
         // If the text has mistakes that the kernel does not reach, only the place counts.
         let written = if unread.is_empty() { written } else { written.place_alone() };
         let (definition, notes) = if is_resolved && unread.is_empty() {
-            (names.resolution.definition, names.resolution.notes)
+            (names.definition, names.notes)
         } else {
             (written.clone(), Vec::new())
         };
@@ -296,10 +296,8 @@ impl Checker {
             || Some(of_image()),
             |names| names.unrecordable((group_of(definition), &event.text), definition.span),
         )?;
-        let similar = Some(&problem).filter(|problem| problem.code == Code::NoSuchEvent);
-        let similar =
-            similar.and_then(|_| spelling::similar_full_event(group_of(definition), &event.text, facts));
-        let problem = match similar {
+        let similar = || spelling::similar_full_event(group_of(definition), &event.text, facts);
+        let problem = match (problem.code == Code::NoSuchEvent).then(similar).flatten() {
             Some(similar) => problem.with_hint(format!("did you mean `{similar}`?")),
             None => problem,
         };

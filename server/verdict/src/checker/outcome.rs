@@ -10,10 +10,11 @@ use kprobed_filter::Notation;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_lang::definition::{Code, Diagnostic, Dialect, Place, ProbeDefinition, RefusedBy, Step};
 use kprobed_lang::model::ProbeName;
+use kprobed_proto::v1;
 
 use super::{DefinitionText, Taken};
 use crate::meaning::{self, Meaning, Subject};
-use crate::validate::{self, Arming, BootDependence, Nearest, Report, Surroundings, typed};
+use crate::validate::{self, Arming, BootDependence, Nearest, Report, typed};
 
 /// The findings of a check of a well-formed definition.
 #[derive(Clone, Debug)]
@@ -159,7 +160,7 @@ impl CheckOutcome {
     }
 
     /// The code around the place and the nearest places that work. Costs far more than the verdict.
-    pub fn surroundings(&self) -> Surroundings {
+    pub fn surroundings(&self) -> (Vec<v1::Instruction>, Nearest) {
         validate::surroundings(&self.definition, &self.report, &self.facts)
     }
 }
