@@ -5,7 +5,6 @@
 use std::cell::{OnceCell, RefCell};
 use std::sync::{Arc, Weak};
 
-use super::text::Asked;
 use crate::validate;
 use crate::validate::functions::{self, Function, FunctionQuery};
 use crate::validate::typed::{self, system_call};
@@ -20,23 +19,23 @@ use kprobed_lang::model::Glob;
 pub(super) struct KnownKernel<'a> {
     facts: &'a FactsCache,
     features: &'a Features,
-    asked: RefCell<Asked>,
+    asked: RefCell<Option<Weak<KernelFacts>>>,
     tells_programs: OnceCell<bool>,
 }
 
 impl<'a> KnownKernel<'a> {
     pub(super) fn new(facts: &'a FactsCache, features: &'a Features) -> Self {
-        Self { facts, features, asked: RefCell::new(Asked::Nothing), tells_programs: OnceCell::new() }
+        Self { facts, features, asked: RefCell::default(), tells_programs: OnceCell::new() }
     }
 
-    /// The facts that were asked for.
-    pub(super) fn into_asked(self) -> Asked {
+    /// The facts that were asked for, if any; dangling if they could not be read.
+    pub(super) fn into_asked(self) -> Option<Weak<KernelFacts>> {
         self.asked.into_inner()
     }
 
     fn facts(&self) -> Option<Arc<KernelFacts>> {
         let facts = self.facts.current().ok();
-        self.asked.replace(Asked::Facts(facts.as_ref().map_or_else(Weak::new, Arc::downgrade)));
+        self.asked.replace(Some(facts.as_ref().map_or_else(Weak::new, Arc::downgrade)));
         facts
     }
 }

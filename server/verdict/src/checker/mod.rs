@@ -12,7 +12,6 @@ mod names;
 mod outcome;
 #[cfg(test)]
 mod short_tests;
-mod target;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -20,8 +19,7 @@ mod text;
 pub use change::MeaningChange;
 pub use error::CheckError;
 pub use names::{NamesInUse, Taken};
-pub use outcome::{Against, CheckOutcome};
-pub use target::Target;
+pub use outcome::{Against, CheckOutcome, Target};
 pub use text::DefinitionText;
 
 use std::collections::HashSet;
