@@ -79,10 +79,8 @@ pub fn surroundings(
 ) -> (Vec<v1::Instruction>, Nearest) {
     let mut against = report.refusal.iter().chain(&report.objection);
     let is_outside = against.any(|refusal| refusal.code == Code::OutsideFunction);
-    let start = report.code_range.as_ref().filter(|_| !is_outside).map(|range| range.start);
-    let Some(case) = start.and_then(|start| Case::at(definition, start, facts)) else {
-        return Default::default();
-    };
+    let case = Case::of_report(definition, report, facts).filter(|_| !is_outside);
+    let Some(case) = case else { return Default::default() };
     let places = Places::new(case);
     let nearest = nearest(definition, report, facts);
     let listing = places.listing();

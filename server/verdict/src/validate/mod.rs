@@ -110,9 +110,7 @@ pub fn predicted_arming(
     if report.arming != Some(Arming::Breakpoint) {
         return report.arming;
     }
-    let start = report.code_range.as_ref().map(|range| range.start);
-    let case = start.and_then(|start| Case::at(definition, start, facts));
-    let jump = case.is_some_and(|case| {
+    let jump = Case::of_report(definition, report, facts).is_some_and(|case| {
         let offset = case.effective_offset(report.offset);
         case.optimiser().is_some_and(|optimiser| optimiser.makes_jump(offset))
     });

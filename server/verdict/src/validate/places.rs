@@ -32,9 +32,7 @@ pub struct Nearest {
 pub fn nearest(definition: &ProbeDefinition, report: &Report, facts: &KernelFacts) -> Nearest {
     let of_function =
         |refusal: &Diagnostic| matches!(refusal.code, Code::NotraceFunction | Code::OutsideFunction);
-    let start = report.code_range.as_ref().map(|range| range.start);
-    let case = start.and_then(|start| Case::at(definition, start, facts));
-    match case.map(Case::whole) {
+    match Case::of_report(definition, report, facts).map(Case::whole) {
         Some(case) if !report.refusal.iter().chain(&report.objection).any(of_function) => {
             around(&case, report.offset)
         }
