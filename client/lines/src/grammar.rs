@@ -286,10 +286,7 @@ impl Wanted {
         if body.starts_with(['$', '%', '@', '+', '-', '\\']) {
             return Ok(Self::Kernel(text.to_owned()));
         }
-        let (body, user) = match body.strip_suffix("@user") {
-            Some(body) => (body, true),
-            None => (body, false),
-        };
+        let (body, user) = body.strip_suffix("@user").map_or((body, false), |body| (body, true));
         let (path, ty) = match body.split_once(':') {
             Some((path, ty)) => (path, Some(ty.to_owned()).filter(|ty| !ty.is_empty())),
             None => (body, None),

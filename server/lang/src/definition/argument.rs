@@ -202,10 +202,8 @@ impl ArgumentParser<'_> {
         if let Err(finding) = self.check_length(body).map_err(step(ArgumentStep::Length)) {
             return not_read(finding);
         }
-        let (expression, ty) = match body.split_once(':') {
-            Some((expression, ty)) => (expression, Some(ty)),
-            None => (body, None),
-        };
+        let (expression, ty) =
+            body.split_once(':').map_or((body, None), |(expression, ty)| (expression, Some(ty)));
         let text_only = matches!(expression.text, "$comm" | "$COMM") || expression.text.starts_with("\\\"");
         let ty = ty.map(|ty| types::parse(ty, text_only, self.features())).transpose();
         let ty = match ty.map_err(step(ArgumentStep::Type)) {

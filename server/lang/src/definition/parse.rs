@@ -114,10 +114,8 @@ fn probe(
         };
     };
     let mut findings = Findings::default();
-    let (prefix, names_word) = match head.tail(1).split_once(':') {
-        Some((prefix, names)) => (prefix, Some(names)),
-        None => (head.tail(1), None),
-    };
+    let (prefix, names_word) =
+        head.tail(1).split_once(':').map_or((head.tail(1), None), |(prefix, names)| (prefix, Some(names)));
     let maxactive = maxactive(prefix, kind, features).map_err(|problem| match with_letter(words, features) {
         Some(hint) if problem.code == Code::IgnoredText => problem.with_hint(hint),
         _ => problem,
@@ -245,10 +243,7 @@ fn place(word: Word<'_>, features: &Features) -> Result<Place, Diagnostic> {
             .and_then(|offset| u32::try_from(offset).ok())
             .ok_or_else(|| bad(format!("`{offset}` is not an offset from 0 to 4294967295")))?
     };
-    let (module, name) = match symbol.split_once(':') {
-        Some((module, name)) => (Some(module), name),
-        None => (None, symbol),
-    };
+    let (module, name) = symbol.split_once(':').map_or((None, symbol), |(module, name)| (Some(module), name));
     let readable = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
     if module.is_some_and(str::is_empty) {
         let message = "the kernel would wait without end for a module without a name";
@@ -353,10 +348,7 @@ fn delete(text: &str, words: &[Word<'_>], span: Span) -> Result<DeleteDefinition
         return Err(Diagnostic::error(Code::UnknownCommand, head.span(), message));
     }
     let target = head.tail(2);
-    let (group, event) = match target.split_once('/') {
-        Some((group, event)) => (Some(group), event),
-        None => (None, target),
-    };
+    let (group, event) = target.split_once('/').map_or((None, target), |(group, event)| (Some(group), event));
     if event.text.is_empty() && group.is_none_or(|group| group.text.is_empty()) {
         let message = "the deletion names neither a group nor an event";
         return Err(Diagnostic::error(Code::NoEventName, target.span(), message)
