@@ -18,7 +18,7 @@
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::line::Word;
-use super::names::is_identifier;
+use super::names::{is_identifier, is_of_name};
 
 /// Calls that a return probe has room for at a time: the most that kernels give
 /// (kernel/trace/trace_kprobe.c: KRETPROBE_MAXACTIVE_MAX). A return that is missed leaves a call without its end.
@@ -243,10 +243,6 @@ fn is_function(text: &str) -> bool {
         }
         None => is_name(text),
     }
-}
-
-fn is_of_name(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_'
 }
 
 #[cfg(test)]

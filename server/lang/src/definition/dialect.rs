@@ -30,6 +30,7 @@ use super::event;
 use super::features::Features;
 use super::legacy::{self, BareWords, OldLine};
 use super::line;
+use super::names::is_of_name;
 use super::parse::{self, Parsed};
 use super::prototype;
 use super::shell;
@@ -288,7 +289,7 @@ fn is_prototype(text: &str) -> bool {
     let rest = text[first.start..].split(['\n', '#']).next().unwrap_or_default();
     let Some((before, _)) = rest.split_once('(') else { return false };
     let name = before.trim_end();
-    let identifier = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let identifier = !name.is_empty() && name.chars().all(is_of_name);
     let could_be_line = name.starts_with(['p', 'r', '-']);
     identifier || !could_be_line || (name.split_whitespace().count() == 1 && !name.contains(':'))
 }

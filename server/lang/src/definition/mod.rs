@@ -94,5 +94,5 @@ pub use features::Features;
 pub use kprobed_filter::Span;
 pub(crate) use kprobed_filter::number;
 pub use limits::exceeded_limits;
-pub use names::{ARGUMENT_NAME_MAX_BYTES, name_members};
+pub use names::{ARGUMENT_NAME_MAX_BYTES, is_identifier, name_members};
 pub use step::{ArgumentStep, PartStep, Step, VariableWordStep};
