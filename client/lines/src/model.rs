@@ -1,6 +1,6 @@
 //! What debug information says, as plain values: the same from DWARF and from an index.
 
-use std::cell::OnceCell;
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
 use hashbrown::HashMap;
@@ -36,6 +36,33 @@ pub(crate) fn once<T>(cell: &OnceCell<T>, read: impl FnOnce() -> Result<T>) -> R
     }
     let value = read()?;
     Ok(cell.get_or_init(|| value))
+}
+
+/// Parts that were read, by their number: `MOST` at most, and then none of them.
+pub(crate) struct Kept<T, const MOST: usize>(RefCell<HashMap<usize, Rc<T>>>);
+
+impl<T, const MOST: usize> Default for Kept<T, MOST> {
+    fn default() -> Self {
+        Self(RefCell::default())
+    }
+}
+
+impl<T, const MOST: usize> Kept<T, MOST> {
+    /// The part of a number, which is read if it is not kept.
+    pub(crate) fn get(&self, number: usize, read: impl FnOnce() -> Result<T>) -> Result<Rc<T>> {
+        let known = self.0.borrow().get(&number).cloned();
+        known.map_or_else(|| Ok(self.keep(number, read()?)), Ok)
+    }
+
+    pub(crate) fn keep(&self, number: usize, part: T) -> Rc<T> {
+        let mut kept = self.0.borrow_mut();
+        if kept.len() >= MOST {
+            kept.clear();
+        }
+        let part = Rc::new(part);
+        kept.insert(number, Rc::clone(&part));
+        part
+    }
 }
 
 /// The units that have each name.

@@ -9,7 +9,7 @@ mod space;
 mod types;
 mod unit;
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::OnceCell;
 use std::rc::Rc;
 
 use gimli::{DebugAranges, DwarfPackage, EndianSlice, LittleEndian, SectionId, UnitType};
@@ -17,7 +17,7 @@ use hashbrown::HashMap;
 
 use crate::error::{LinesError, Result};
 use crate::image::{Bytes, Image};
-use crate::model::{Lookup, Range, Source, Type, TypeId, Unit, has_components, once};
+use crate::model::{Kept, Lookup, Range, Source, Type, TypeId, Unit, has_components, once};
 use crate::symbols::Symbols;
 use crate::value::Value;
 use frame::Frames;
@@ -35,7 +35,7 @@ pub(crate) struct Dwarf<'a> {
     split: HashMap<u64, Place>,
     by_address: OnceCell<Vec<(Range, usize)>>,
     by_name: OnceCell<Lookup>,
-    kept: RefCell<HashMap<usize, Rc<Unit>>>,
+    kept: Kept<Unit, UNITS_KEPT>,
 }
 
 /// The numbers of spaces.
@@ -106,7 +106,7 @@ impl<'a> Dwarf<'a> {
             split: found,
             by_address: OnceCell::new(),
             by_name: OnceCell::new(),
-            kept: RefCell::new(HashMap::new()),
+            kept: Kept::default(),
         })
     }
 
@@ -271,16 +271,7 @@ impl Source for Dwarf<'_> {
     }
 
     fn unit(&self, number: usize) -> Result<Rc<Unit>> {
-        if let Some(unit) = self.kept.borrow().get(&number) {
-            return Ok(Rc::clone(unit));
-        }
-        let unit = Rc::new(self.read_unit(number)?);
-        let mut kept = self.kept.borrow_mut();
-        if kept.len() >= UNITS_KEPT {
-            kept.clear();
-        }
-        kept.insert(number, Rc::clone(&unit));
-        Ok(unit)
+        self.kept.get(number, || self.read_unit(number))
     }
 
     fn units_of_function(&self, name: &str, all: bool) -> Result<Vec<usize>> {

@@ -9,17 +9,17 @@
 
 mod write;
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::OnceCell;
 use std::rc::Rc;
 
-use hashbrown::HashMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LinesError, Result};
 use crate::image::Identity;
 use crate::model::{
-    Inlined, Places, Range, Scope, ScopeKind, Source, Type, TypeId, Unit, Variable, has_components, once,
+    Inlined, Kept, Places, Range, Scope, ScopeKind, Source, Type, TypeId, Unit, Variable, has_components,
+    once,
 };
 use crate::symbols::Symbols;
 use crate::value::Value;
@@ -105,8 +105,8 @@ pub(crate) struct Index<'a> {
     paths: OnceCell<String>,
     names: OnceCell<Vec<Named>>,
     chosen: OnceCell<Vec<Vec<(u64, u64)>>>,
-    types: RefCell<HashMap<usize, Rc<Vec<Type>>>>,
-    units: RefCell<HashMap<usize, Rc<Loaded>>>,
+    types: Kept<Vec<Type>, { usize::MAX }>,
+    units: Kept<Loaded, { usize::MAX }>,
 }
 
 /// A unit that has been read.
@@ -167,15 +167,16 @@ impl<'a> Index<'a> {
             paths: OnceCell::new(),
             names: OnceCell::new(),
             chosen: OnceCell::new(),
-            types: RefCell::default(),
-            units: RefCell::default(),
+            types: Kept::default(),
+            units: Kept::default(),
         })
     }
 
     fn loaded(&self, number: usize) -> Result<Rc<Loaded>> {
-        if let Some(loaded) = self.units.borrow().get(&number) {
-            return Ok(Rc::clone(loaded));
-        }
+        self.units.get(number, || self.load(number))
+    }
+
+    fn load(&self, number: usize) -> Result<Loaded> {
         let place = self.head.units.get(number).ok_or_else(damaged)?;
         let mut stored: StoredUnit = part(self.parts, *place)?;
         let mut last = 0_u64;
@@ -188,24 +189,15 @@ impl<'a> Index<'a> {
         each_variable(&mut stored.unit, &mut |variable| {
             variable.ty = variable.ty.map(|ty| with_unit(ty, number));
         });
-        let loaded = Rc::new(Loaded { unit: Rc::new(stored.unit), frames: stored.frames });
-        self.units.borrow_mut().insert(number, Rc::clone(&loaded));
-        Ok(loaded)
+        Ok(Loaded { unit: Rc::new(stored.unit), frames: stored.frames })
     }
 
     /// The type of this number of the table.
     fn numbered(&self, number: u64) -> Result<Type> {
         let number = usize::try_from(number).map_err(|_too_large| damaged())?;
         let chunk = number / TYPES_IN_PART;
-        let known = self.types.borrow().get(&chunk).cloned();
-        let types = if let Some(types) = known {
-            types
-        } else {
-            let place = self.head.types.get(chunk).ok_or_else(damaged)?;
-            let types: Rc<Vec<Type>> = Rc::new(part(self.parts, *place)?);
-            self.types.borrow_mut().insert(chunk, Rc::clone(&types));
-            types
-        };
+        let read = || part(self.parts, *self.head.types.get(chunk).ok_or_else(damaged)?);
+        let types = self.types.get(chunk, read)?;
         types.get(number % TYPES_IN_PART).cloned().ok_or_else(damaged)
     }
 
