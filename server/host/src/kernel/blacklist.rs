@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::SymbolTable;
+use super::{SymbolTable, hex};
 
 /// Address ranges that cannot be probed.
 #[derive(Debug, Default)]
@@ -27,7 +27,6 @@ impl Blacklist {
     /// Parses lines of the form `0xSTART-0xEND<TAB>SYMBOL` and adds the areas that the symbols
     /// delimit. Lines of another form are left out.
     pub fn new(text: &str, symbols: &SymbolTable) -> Self {
-        let hex = |word: &str| u64::from_str_radix(word.trim().trim_start_matches("0x"), 16).ok();
         let listed = text.lines().filter_map(|line| {
             let (start, end) = line.split('\t').next()?.split_once('-')?;
             Some(hex(start)?..hex(end)?)

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use kprobed_filter::Functions;
 use kprobed_filter::names::{MAX_EDITS, edits};
 
 use super::symbol::{Located, Symbol};
@@ -316,6 +317,22 @@ const PAGE_MASK: u64 = 0xfff;
 
 /// Longest code after a symbol, in bytes: where a module ends is not in the file.
 const MODULE_SYMBOL_MAX_BYTES: u64 = 1 << 20;
+
+/// Symbol lookup for `FIELD.function` in event filters.
+impl Functions for SymbolTable {
+    /// The first symbol of that name, as kernel/kallsyms.c:kallsyms_lookup_name returns it.
+    fn named(&self, name: &str) -> Option<Range<u64>> {
+        self.at(self.lookup_spelled(name)?.address)
+    }
+
+    fn at(&self, address: u64) -> Option<Range<u64>> {
+        Some(self.locate(address)?.range())
+    }
+
+    fn nearest(&self, name: &str) -> Option<&str> {
+        self.similar_code_names(name).first().copied()
+    }
+}
 
 #[cfg(test)]
 mod tests {
