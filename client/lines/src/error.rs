@@ -25,6 +25,15 @@ impl LinesError {
         self
     }
 
+    /// The same with what to do, if that is known.
+    #[must_use]
+    pub(crate) fn hint_if_known(self, hint: Option<String>) -> Self {
+        match hint {
+            Some(hint) => self.hint(hint),
+            None => self,
+        }
+    }
+
     /// The fault: what, where and why.
     pub fn message(&self) -> &str {
         &self.message

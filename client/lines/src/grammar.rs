@@ -6,6 +6,7 @@
 
 use std::fmt;
 
+use kprobed_lang::definition::is_identifier;
 use kprobed_lang::model::Glob;
 
 use crate::error::{LinesError, Result};
@@ -153,21 +154,20 @@ fn number(text: &str) -> Option<u64> {
     }
 }
 
-fn is_name(text: &str) -> bool {
-    text.starts_with(|c: char| c.is_ascii_alphabetic() || c == '_')
-        && text.chars().all(|c| c.is_ascii_alphanumeric() || c == '_')
-}
-
 fn name(text: &str, what: &str) -> Result<String> {
     let text = without_escapes(text);
-    if is_name(&text) { Ok(text) } else { Err(LinesError::new(format!("`{text}` is not a name of {what}"))) }
+    if is_identifier(&text) {
+        Ok(text)
+    } else {
+        Err(LinesError::new(format!("`{text}` is not a name of {what}")))
+    }
 }
 
 /// A place without the module before it. What follows a function or a source is a number, and what follows a module
 /// is none.
 pub(crate) fn of_module(place: &str) -> (Option<String>, &str) {
     match first_of(place, ":;@+%").map(|at| (&place[..at], &place[at..])) {
-        Some((module, rest)) if is_name(module) && rest.starts_with(':') => {
+        Some((module, rest)) if is_identifier(module) && rest.starts_with(':') => {
             let rest = &rest[1..];
             let is_place =
                 rest.starts_with(|c: char| c.is_ascii_alphabetic() || matches!(c, '_' | '/' | '.'));
@@ -286,10 +286,7 @@ impl Wanted {
         if body.starts_with(['$', '%', '@', '+', '-', '\\']) {
             return Ok(Self::Kernel(text.to_owned()));
         }
-        let (body, user) = match body.strip_suffix("@user") {
-            Some(body) => (body, true),
-            None => (body, false),
-        };
+        let (body, user) = body.strip_suffix("@user").map_or((body, false), |body| (body, true));
         let (path, ty) = match body.split_once(':') {
             Some((path, ty)) => (path, Some(ty.to_owned()).filter(|ty| !ty.is_empty())),
             None => (body, None),

@@ -1,7 +1,9 @@
 //! What debug information says, as plain values: the same from DWARF and from an index.
 
+use std::cell::{OnceCell, RefCell};
 use std::rc::Rc;
 
+use hashbrown::HashMap;
 use serde::{Deserialize, Serialize};
 
 use crate::error::Result;
@@ -17,7 +19,68 @@ pub(crate) struct Range {
 
 /// Whether one of the ranges has this address.
 pub(crate) fn contain(ranges: &[Range], address: u64) -> bool {
-    ranges.iter().any(|range| range.start <= address && address < range.end)
+    ranges.iter().any(|range| range.has(address))
+}
+
+impl Range {
+    /// Whether an address is in it.
+    pub(crate) fn has(self, address: u64) -> bool {
+        self.start <= address && address < self.end
+    }
+}
+
+/// The value of a cell, which is read when it is first needed.
+pub(crate) fn once<T>(cell: &OnceCell<T>, read: impl FnOnce() -> Result<T>) -> Result<&T> {
+    if let Some(value) = cell.get() {
+        return Ok(value);
+    }
+    let value = read()?;
+    Ok(cell.get_or_init(|| value))
+}
+
+/// Parts that were read, by their number: `MOST` at most, and then none of them.
+pub(crate) struct Kept<T, const MOST: usize>(RefCell<HashMap<usize, Rc<T>>>);
+
+impl<T, const MOST: usize> Default for Kept<T, MOST> {
+    fn default() -> Self {
+        Self(RefCell::default())
+    }
+}
+
+impl<T, const MOST: usize> Kept<T, MOST> {
+    /// The part of a number, which is read if it is not kept.
+    pub(crate) fn get(&self, number: usize, read: impl FnOnce() -> Result<T>) -> Result<Rc<T>> {
+        let known = self.0.borrow().get(&number).cloned();
+        known.map_or_else(|| Ok(self.keep(number, read()?)), Ok)
+    }
+
+    pub(crate) fn keep(&self, number: usize, part: T) -> Rc<T> {
+        let mut kept = self.0.borrow_mut();
+        if kept.len() >= MOST {
+            kept.clear();
+        }
+        let part = Rc::new(part);
+        kept.insert(number, Rc::clone(&part));
+        part
+    }
+}
+
+/// The units that have each name.
+#[derive(Debug, Default)]
+pub(crate) struct Lookup {
+    pub(crate) units: HashMap<String, Vec<u32>>,
+}
+
+impl Lookup {
+    /// Adds a unit; units come in their order.
+    pub(crate) fn add(&mut self, name: &str, unit: usize) {
+        let unit = u32::try_from(unit).unwrap_or(u32::MAX);
+        match self.units.get_mut(name) {
+            Some(units) if units.last() == Some(&unit) => {}
+            Some(units) => units.push(unit),
+            None => drop(self.units.insert(name.to_owned(), vec![unit])),
+        }
+    }
 }
 
 /// One compilation unit.
@@ -65,13 +128,17 @@ pub(crate) enum ScopeKind {
     /// A block within a function.
     Block,
     /// A copy of another function.
-    Inlined {
-        name: String,
-        declared: Declaration,
-        called: Declaration,
-        /// The address at which the copy begins.
-        entry: Option<u64>,
-    },
+    Inlined(Inlined),
+}
+
+/// A copy of a function in another one.
+#[derive(Debug, Clone, Serialize, Deserialize)]
+pub(crate) struct Inlined {
+    pub(crate) name: String,
+    pub(crate) declared: Declaration,
+    pub(crate) called: Declaration,
+    /// The address at which the copy begins.
+    pub(crate) entry: Option<u64>,
 }
 
 /// Code in which variables are visible.

@@ -57,11 +57,11 @@ struct ByName {
     hasher: DefaultHashBuilder,
 }
 
-/// A symbol plus an offset, as the kernel reads it.
-#[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Named {
-    pub(crate) symbol: String,
-    pub(crate) offset: u64,
+impl Symbol<'_> {
+    /// An address behind it, as the kernel takes it.
+    fn plus(&self, address: u64) -> String {
+        format!("{}+{}", self.name, address - self.address)
+    }
 }
 
 impl Symbols {
@@ -169,30 +169,28 @@ impl Symbols {
     }
 
     /// An address of code, by a name that the kernel cannot mistake. `wanted` is taken if it is one.
-    pub(crate) fn code(&self, address: u64, wanted: &str) -> Result<Named> {
+    pub(crate) fn code(&self, address: u64, wanted: &str) -> Result<String> {
         let around = self.around(address, true);
         let unique = around.iter().filter(|symbol| self.is_unique(symbol.name));
         let best = unique.min_by_key(|symbol| (symbol.name != wanted, address - symbol.address));
         if let Some(symbol) = best {
-            return Ok(Named { symbol: symbol.name.to_owned(), offset: address - symbol.address });
+            return Ok(symbol.plus(address));
         }
         let Some(first) = around.first() else {
             return Err(LinesError::new(format!("no function has the address {address:#x}")));
         };
         let anchor = self.anchor().filter(|anchor| anchor.address <= address);
-        anchor
-            .map(|anchor| Named { symbol: anchor.name.to_owned(), offset: address - anchor.address })
-            .ok_or_else(|| {
-                let name = first.name;
-                LinesError::new(format!(
-                    "several symbols are named `{name}`, and the kernel takes the first of them"
-                ))
-                .hint("take another function that calls this one, or is called by it")
-            })
+        anchor.map(|anchor| anchor.plus(address)).ok_or_else(|| {
+            let name = first.name;
+            LinesError::new(format!(
+                "several symbols are named `{name}`, and the kernel takes the first of them"
+            ))
+            .hint("take another function that calls this one, or is called by it")
+        })
     }
 
     /// An address of data, by a name that the kernel cannot mistake.
-    pub(crate) fn data(&self, address: u64) -> Result<Named> {
+    pub(crate) fn data(&self, address: u64) -> Result<String> {
         let region = self.regions.iter().find(|region| region.start <= address && address < region.end);
         let refused = |text: &str| Err(LinesError::new(format!("the variable {text}")));
         match region {
@@ -207,10 +205,10 @@ impl Symbols {
         let around = self.around(address, false);
         let unique = around.iter().filter(|symbol| self.is_unique(symbol.name));
         if let Some(symbol) = unique.min_by_key(|symbol| address - symbol.address) {
-            return Ok(Named { symbol: symbol.name.to_owned(), offset: address - symbol.address });
+            return Ok(symbol.plus(address));
         }
         match self.anchor().filter(|anchor| anchor.address <= address) {
-            Some(anchor) => Ok(Named { symbol: anchor.name.to_owned(), offset: address - anchor.address }),
+            Some(anchor) => Ok(anchor.plus(address)),
             None => refused("has no symbol whose name is unique, so the kernel cannot find it"),
         }
     }

@@ -69,8 +69,7 @@ impl Foreign {
         let events = page.into_iter().filter_map(|(name, lines)| {
             let (group, event) = name.split_once('/')?;
             let first = lines.first()?;
-            let enabled_in = self.tracefs.recording(&recorders, (group, event));
-            let enabled_in: Vec<_> = enabled_in.map(|recorder| recorder.name().to_owned()).collect();
+            let enabled_in: Vec<_> = self.tracefs.recording(&recorders, (group, event)).cloned().collect();
             let probe = ProbeName::new(group, event).ok().and_then(|name| self.registry.get(&name));
             let is_recorded = probe.as_ref().is_some_and(|probe| probe.kind == ProbeKind::Event);
             let judged = match probe.as_deref() {
@@ -105,7 +104,7 @@ impl Foreign {
     pub fn enabled_in(&self, name: &ProbeName) -> Vec<String> {
         let (recorders, ours) = (self.tracefs.recorders(), self.instance.get());
         let on = self.tracefs.recording(&recorders, name.parts());
-        on.map(|recorder| recorder.name().to_owned()).filter(|name| name != ours.name()).collect()
+        on.filter(|name| *name != ours.name()).cloned().collect()
     }
 
     /// The lines that are not ours.

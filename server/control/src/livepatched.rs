@@ -68,8 +68,8 @@ impl<'a> PatchedPlace<'a> {
     /// some tasks at least.
     fn effect(&self, livepatches: &Livepatches) -> Option<(String, Option<String>)> {
         let Self { module, function, offset, .. } = *self;
-        let Redirect { patch, progress, position } = livepatches.redirect_of(module, function)?;
-        if position > 1 {
+        let Redirect { patch, progress, position, .. } = livepatches.redirect_of(module, function)?;
+        if *position > 1 {
             // A name alone means the first symbol of it. Which symbol another spelling of the place
             // means is not known here.
             let message = format!(

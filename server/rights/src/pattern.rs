@@ -2,18 +2,33 @@
 //!
 //! Owns their syntax and matching. Never resolves a name.
 
+use std::fmt;
 use std::str::FromStr;
 
 use kprobed_lang::model::Glob;
 use thiserror::Error;
 
-#[cfg(doc)]
 use super::Principal;
 
 /// Some principals: `user:alice`, `uid:1000`, `group:tracers`, `gid:100`, `cgroup:/system.slice/*`,
 /// `uri:spiffe://prod/ns/*/sa/tracer` (or without `uri:`), `dns:*.ops.example.com`, `loopback`.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub struct PrincipalPattern(Glob);
+pub struct PrincipalPattern {
+    text: String,
+    kind: Kind,
+}
+
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Kind {
+    User(Glob),
+    Uid(u32),
+    Group(Glob),
+    Gid(u32),
+    Cgroup(Glob),
+    Uri(Glob),
+    Dns(Glob),
+    Loopback,
+}
 
 /// Why a text is not a pattern of principals.
 #[derive(Clone, Debug, PartialEq, Eq, Error)]
@@ -49,9 +64,25 @@ impl PatternError {
 }
 
 impl PrincipalPattern {
-    /// Whether a principal with these names ([`Principal::names`]) is one of these.
-    pub fn matches(&self, names: &[String]) -> bool {
-        names.iter().any(|name| self.0.matches(name))
+    /// Whether a principal is one of these.
+    pub fn matches(&self, principal: &Principal) -> bool {
+        match (&self.kind, principal) {
+            (Kind::User(glob), Principal::User { user: Some(user), .. }) => glob.matches(user),
+            (Kind::Uid(wanted), Principal::User { uid, .. }) => wanted == uid,
+            (Kind::Group(glob), Principal::User { groups, .. }) => {
+                groups.iter().any(|group| glob.matches(group))
+            }
+            (Kind::Gid(wanted), Principal::User { gid, .. }) => wanted == gid,
+            (Kind::Cgroup(glob), Principal::User { cgroup: Some(cgroup), .. }) => glob.matches(cgroup),
+            (Kind::Uri(glob), Principal::Certificate { uris, .. }) => {
+                uris.iter().any(|uri| glob.matches(uri))
+            }
+            (Kind::Dns(glob), Principal::Certificate { dns, .. }) => {
+                dns.iter().any(|name| glob.matches(name))
+            }
+            (Kind::Loopback, Principal::Loopback) => true,
+            _ => false,
+        }
     }
 }
 
@@ -59,29 +90,34 @@ impl FromStr for PrincipalPattern {
     type Err = PatternError;
 
     fn from_str(text: &str) -> Result<Self, PatternError> {
-        if text == "loopback" {
-            return Ok(Self(Glob::new(text)));
-        }
-        let (kind, name) = match text.split_once(':') {
-            _ if text.starts_with("spiffe://") => ("uri", text),
-            Some(kind_and_name) => kind_and_name,
-            None => return Err(PatternError::NoKind(text.to_owned())),
+        let kind = if text == "loopback" {
+            Kind::Loopback
+        } else if text.starts_with("spiffe://") {
+            Kind::Uri(Glob::new(text))
+        } else {
+            let (kind, name) = text.split_once(':').ok_or_else(|| PatternError::NoKind(text.to_owned()))?;
+            if name.is_empty() {
+                return Err(PatternError::Empty(kind.to_owned()));
+            }
+            let number = || name.parse().map_err(|_not_a_number| PatternError::NotANumber(name.to_owned()));
+            match kind {
+                "user" => Kind::User(Glob::new(name)),
+                "uid" => Kind::Uid(number()?),
+                "group" => Kind::Group(Glob::new(name)),
+                "gid" => Kind::Gid(number()?),
+                "cgroup" => Kind::Cgroup(Glob::new(name)),
+                "uri" => Kind::Uri(Glob::new(name)),
+                // Names of hosts do not differ in case (RFC 4343).
+                "dns" => Kind::Dns(Glob::new(name.to_ascii_lowercase())),
+                _ => return Err(PatternError::UnknownKind(kind.to_owned())),
+            }
         };
-        if name.is_empty() {
-            return Err(PatternError::Empty(kind.to_owned()));
-        }
-        let name = match kind {
-            "user" | "group" | "cgroup" | "uri" => name.to_owned(),
-            "uid" | "gid" => number(name)?.to_string(),
-            // Names of hosts do not differ in case (RFC 4343).
-            "dns" => name.to_ascii_lowercase(),
-            _ => return Err(PatternError::UnknownKind(kind.to_owned())),
-        };
-        Ok(Self(Glob::new(format!("{kind}:{name}"))))
+        Ok(Self { text: text.to_owned(), kind })
     }
 }
 
-/// The number of an id.
-pub(super) fn number(text: &str) -> Result<u32, PatternError> {
-    text.parse().map_err(|_not_a_number| PatternError::NotANumber(text.to_owned()))
+impl fmt::Display for PrincipalPattern {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(&self.text)
+    }
 }

@@ -5,7 +5,7 @@
 
 use std::fmt;
 
-use super::pattern::{PatternError, number};
+use super::PatternError;
 
 /// Who asks. Everything in it is proven by the kernel or by a verified certificate.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -78,6 +78,8 @@ impl Principal {
         let (mut user, mut groups, mut cgroup) = (None, Vec::new(), None);
         let (mut uid, mut gid) = (u32::MAX, u32::MAX);
         let (mut uris, mut dns, mut loopback) = (Vec::new(), Vec::new(), false);
+        let number =
+            |name: &str| name.parse().map_err(|_not_a_number| PatternError::NotANumber(name.to_owned()));
         for name in names {
             match name.split_once(':') {
                 Some(("user", name)) => user = Some(name.to_owned()),

@@ -136,9 +136,7 @@ impl Roles {
 
     /// The roles of a principal.
     pub fn of<'a>(&'a self, principal: &'a Principal) -> impl Iterator<Item = &'a Role> {
-        let names = principal.names();
-        let is_of = move |role: &&Role| role.principals.iter().any(|pattern| pattern.matches(&names));
-        self.roles.iter().filter(is_of)
+        self.roles.iter().filter(|role| role.principals.iter().any(|pattern| pattern.matches(principal)))
     }
 
     /// Whether a principal has the same rights by other roles, whatever their limits are, and in

@@ -35,8 +35,8 @@ pub fn judged(
     let against = outcome.against(taken);
     let (nearest, listing) = match (detail, against) {
         (Detail::Listing, _) => {
-            let around = outcome.surroundings();
-            (around.nearest, around.listing)
+            let (listing, nearest) = outcome.surroundings();
+            (nearest, listing)
         }
         (Detail::Brief, Some(Against::Place(_))) => (outcome.nearest(), Vec::new()),
         (Detail::Brief, _) => (Nearest::default(), Vec::new()),

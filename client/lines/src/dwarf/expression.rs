@@ -180,7 +180,7 @@ fn step(
             typed(memory, named_type(base_type)?)
         }
         Operation::EntryValue { expression } => {
-            let inner = Meaning { frame_base: None, ..Meaning::of_unit(context.encoding, None) };
+            let inner = Meaning::of_frame(context.encoding);
             let mut bytes = Expression(expression).operations(context.encoding);
             match (bytes.next(), bytes.next()) {
                 (Ok(Some(Operation::Register { register })), Ok(None)) => {

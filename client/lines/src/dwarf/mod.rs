@@ -9,7 +9,7 @@ mod space;
 mod types;
 mod unit;
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::OnceCell;
 use std::rc::Rc;
 
 use gimli::{DebugAranges, DwarfPackage, EndianSlice, LittleEndian, SectionId, UnitType};
@@ -17,7 +17,7 @@ use hashbrown::HashMap;
 
 use crate::error::{LinesError, Result};
 use crate::image::{Bytes, Image};
-use crate::model::{Range, Source, Type, TypeId, Unit, has_components};
+use crate::model::{Kept, Lookup, Range, Source, Type, TypeId, Unit, has_components, once};
 use crate::symbols::Symbols;
 use crate::value::Value;
 use frame::Frames;
@@ -34,8 +34,8 @@ pub(crate) struct Dwarf<'a> {
     /// Where the units of split files are, by the id that their skeletons have.
     split: HashMap<u64, Place>,
     by_address: OnceCell<Vec<(Range, usize)>>,
-    by_name: OnceCell<HashMap<String, Vec<u32>>>,
-    kept: RefCell<HashMap<usize, Rc<Unit>>>,
+    by_name: OnceCell<Lookup>,
+    kept: Kept<Unit, UNITS_KEPT>,
 }
 
 /// The numbers of spaces.
@@ -106,7 +106,7 @@ impl<'a> Dwarf<'a> {
             split: found,
             by_address: OnceCell::new(),
             by_name: OnceCell::new(),
-            kept: RefCell::new(HashMap::new()),
+            kept: Kept::default(),
         })
     }
 
@@ -144,51 +144,42 @@ impl<'a> Dwarf<'a> {
 
     /// The ranges of addresses of all units.
     fn ranges(&self) -> Result<&[(Range, usize)]> {
-        if let Some(found) = self.by_address.get() {
-            return Ok(found);
-        }
-        let main = self.space(MAIN)?;
-        let mut found = Vec::new();
-        let aranges = DebugAranges::from(self.image.section(SectionId::DebugAranges));
-        let mut headers = aranges.headers();
-        while let Some(header) = headers.next()? {
-            let Some(unit) = main.number_at(header.debug_info_offset().0) else { continue };
-            let mut entries = header.entries();
-            while let Some(entry) = entries.next()? {
-                let range = entry.range();
-                found.push((Range { start: range.begin, end: range.end }, unit));
+        Ok(once(&self.by_address, || {
+            let main = self.space(MAIN)?;
+            let mut found = Vec::new();
+            let aranges = DebugAranges::from(self.image.section(SectionId::DebugAranges));
+            let mut headers = aranges.headers();
+            while let Some(header) = headers.next()? {
+                let Some(unit) = main.number_at(header.debug_info_offset().0) else { continue };
+                let mut entries = header.entries();
+                while let Some(entry) = entries.next()? {
+                    let range = entry.range();
+                    found.push((Range { start: range.begin, end: range.end }, unit));
+                }
             }
-        }
-        if found.is_empty() {
-            for number in 0..main.len() {
-                let unit = main.unit(number)?;
-                let ranges = unit::ranges(main, &unit, &unit.entry(unit.header.root_offset())?)?;
-                found.extend(ranges.into_iter().map(|range| (range, number)));
+            if found.is_empty() {
+                for number in 0..main.len() {
+                    let unit = main.unit(number)?;
+                    let ranges = unit::ranges(main, &unit, &unit.entry(unit.header.root_offset())?)?;
+                    found.extend(ranges.into_iter().map(|range| (range, number)));
+                }
             }
-        }
-        found.sort_by_key(|(range, _)| range.start);
-        Ok(self.by_address.get_or_init(|| found))
+            found.sort_by_key(|(range, _)| range.start);
+            Ok(found)
+        })?)
     }
 
     /// The units of each function: those that have its code, or copies of it.
-    fn names(&self) -> Result<&HashMap<String, Vec<u32>>> {
-        if let Some(found) = self.by_name.get() {
-            return Ok(found);
-        }
-        let mut found: HashMap<String, Vec<u32>> = HashMap::new();
-        for number in 0..self.units() {
-            // A unit whose split file is missing has no names; a place in it says which file is missing.
-            let Ok(place) = self.whole(number) else { continue };
-            self.each_function_name(place, &mut |name| {
-                let number = u32::try_from(number).unwrap_or(u32::MAX);
-                match found.get_mut(name) {
-                    Some(numbers) if numbers.last() == Some(&number) => {}
-                    Some(numbers) => numbers.push(number),
-                    None => drop(found.insert(name.to_owned(), vec![number])),
-                }
-            })?;
-        }
-        Ok(self.by_name.get_or_init(|| found))
+    fn names(&self) -> Result<&Lookup> {
+        once(&self.by_name, || {
+            let mut found = Lookup::default();
+            for number in 0..self.units() {
+                // A unit whose split file is missing has no names; a place in it says which file is missing.
+                let Ok(place) = self.whole(number) else { continue };
+                self.each_function_name(place, &mut |name| found.add(name, number))?;
+            }
+            Ok(found)
+        })
     }
 
     /// The units of the symbols of a global function, if it is of a source that no other one includes: its
@@ -280,23 +271,14 @@ impl Source for Dwarf<'_> {
     }
 
     fn unit(&self, number: usize) -> Result<Rc<Unit>> {
-        if let Some(unit) = self.kept.borrow().get(&number) {
-            return Ok(Rc::clone(unit));
-        }
-        let unit = Rc::new(self.read_unit(number)?);
-        let mut kept = self.kept.borrow_mut();
-        if kept.len() >= UNITS_KEPT {
-            kept.clear();
-        }
-        kept.insert(number, Rc::clone(&unit));
-        Ok(unit)
+        self.kept.get(number, || self.read_unit(number))
     }
 
     fn units_of_function(&self, name: &str, all: bool) -> Result<Vec<usize>> {
         if !all && let Some(units) = self.units_by_symbol(name)? {
             return Ok(units);
         }
-        let numbers = self.names()?.get(name);
+        let numbers = self.names()?.units.get(name);
         Ok(numbers.into_iter().flatten().map(|number| *number as usize).collect())
     }
 
@@ -323,6 +305,6 @@ impl Source for Dwarf<'_> {
     }
 
     fn function_names(&self) -> Result<Vec<String>> {
-        Ok(self.names()?.keys().cloned().collect())
+        Ok(self.names()?.units.keys().cloned().collect())
     }
 }

@@ -1,17 +1,17 @@
 //! One `.debug_info` section, and its units.
 
-use std::cell::RefCell;
 use std::rc::Rc;
 
 use gimli::{
     AbbreviationsCacheStrategy, AttributeValue, DebuggingInformationEntry, UnitHeader, UnitOffset, UnitType,
 };
-use hashbrown::HashMap;
 
 use crate::error::{LinesError, Result};
 use crate::image::Bytes;
+use crate::model::Kept;
 
-/// Units whose abbreviations are kept.
+/// Units whose abbreviations are kept. One of a split file was given addresses by its skeleton, which is read again
+/// with it.
 const UNITS_KEPT: usize = 128;
 
 /// Units of a file, at most.
@@ -38,7 +38,7 @@ pub(super) struct Entry {
 pub(super) struct Space<'a> {
     pub(super) dwarf: gimli::Dwarf<Bytes<'a>>,
     headers: Vec<UnitHeader<Bytes<'a>>>,
-    units: RefCell<HashMap<usize, Rc<gimli::Unit<Bytes<'a>>>>>,
+    units: Kept<gimli::Unit<Bytes<'a>>, UNITS_KEPT>,
 }
 
 impl<'a> Space<'a> {
@@ -58,7 +58,7 @@ impl<'a> Space<'a> {
                 return Err(LinesError::new("the file has more units than any kernel"));
             }
         }
-        Ok(Self { dwarf, headers, units: RefCell::default() })
+        Ok(Self { dwarf, headers, units: Kept::default() })
     }
 
     pub(super) fn len(&self) -> usize {
@@ -70,32 +70,20 @@ impl<'a> Space<'a> {
     }
 
     pub(super) fn unit(&self, number: usize) -> Result<Rc<gimli::Unit<Bytes<'a>>>> {
-        if let Some(unit) = self.units.borrow().get(&number) {
-            return Ok(Rc::clone(unit));
-        }
-        let header =
-            self.headers.get(number).ok_or_else(|| LinesError::new("a reference leads to no unit"))?;
-        let unit = Rc::new(self.dwarf.unit(*header)?);
-        self.keep(number, &unit);
-        Ok(unit)
+        self.units.get(number, || self.read(number))
     }
 
-    fn keep(&self, number: usize, unit: &Rc<gimli::Unit<Bytes<'a>>>) {
-        let mut units = self.units.borrow_mut();
-        // A unit of a split file was given addresses by its skeleton, which is read again with it.
-        if units.len() >= UNITS_KEPT {
-            units.clear();
-        }
-        units.insert(number, Rc::clone(unit));
+    fn read(&self, number: usize) -> Result<gimli::Unit<Bytes<'a>>> {
+        let header =
+            self.headers.get(number).ok_or_else(|| LinesError::new("a reference leads to no unit"))?;
+        Ok(self.dwarf.unit(*header)?)
     }
 
     /// Gives a unit of a split file what only its skeleton knows: where its addresses are.
     pub(super) fn adopt(&self, number: usize, skeleton: &gimli::Unit<Bytes<'a>>) -> Result<()> {
-        let header =
-            self.headers.get(number).ok_or_else(|| LinesError::new("a reference leads to no unit"))?;
-        let mut unit = self.dwarf.unit(*header)?;
+        let mut unit = self.read(number)?;
         unit.copy_relocated_attributes(skeleton);
-        self.keep(number, &Rc::new(unit));
+        self.units.keep(number, unit);
         Ok(())
     }
 

@@ -14,7 +14,7 @@ use super::space::{Entry, Place, Space};
 use crate::error::{LinesError, Result};
 use crate::image::Bytes;
 use crate::model::{
-    Declaration, Function, Location, Places, Range, Row, Scope, ScopeKind, TypeId, Unit, Variable,
+    Declaration, Function, Inlined, Location, Places, Range, Row, Scope, ScopeKind, TypeId, Unit, Variable,
 };
 use crate::value::Value;
 
@@ -373,12 +373,12 @@ impl<'a> Reader<'_, 'a> {
 
     fn inlined(&mut self, entry: &Die<'a>) -> Result<ScopeKind> {
         let ranges = self.ranges(entry)?;
-        Ok(ScopeKind::Inlined {
+        Ok(ScopeKind::Inlined(Inlined {
             name: self.text(entry, dw::DW_AT_name)?.unwrap_or_default(),
             declared: self.declaration(entry, dw::DW_AT_decl_file, dw::DW_AT_decl_line)?,
             called: self.declaration(entry, dw::DW_AT_call_file, dw::DW_AT_call_line)?,
             entry: self.entry_address(entry, &ranges)?,
-        })
+        }))
     }
 
     fn variable(&mut self, entry: &Die<'a>) -> Result<Option<Variable>> {

@@ -9,16 +9,18 @@
 
 mod write;
 
-use std::cell::{OnceCell, RefCell};
+use std::cell::OnceCell;
 use std::rc::Rc;
 
-use hashbrown::HashMap;
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 
 use crate::error::{LinesError, Result};
 use crate::image::Identity;
-use crate::model::{Places, Range, Scope, ScopeKind, Source, Type, TypeId, Unit, Variable, has_components};
+use crate::model::{
+    Inlined, Kept, Places, Range, Scope, ScopeKind, Source, Type, TypeId, Unit, Variable, has_components,
+    once,
+};
 use crate::symbols::Symbols;
 use crate::value::Value;
 
@@ -103,8 +105,8 @@ pub(crate) struct Index<'a> {
     paths: OnceCell<String>,
     names: OnceCell<Vec<Named>>,
     chosen: OnceCell<Vec<Vec<(u64, u64)>>>,
-    types: RefCell<HashMap<usize, Rc<Vec<Type>>>>,
-    units: RefCell<HashMap<usize, Rc<Loaded>>>,
+    types: Kept<Vec<Type>, { usize::MAX }>,
+    units: Kept<Loaded, { usize::MAX }>,
 }
 
 /// A unit that has been read.
@@ -115,15 +117,6 @@ struct Loaded {
 
 fn damaged() -> LinesError {
     LinesError::new("the index is damaged").hint("make it again from the file with debug information")
-}
-
-/// A value that was read at its first use.
-fn once<T>(cell: &OnceCell<T>, read: impl FnOnce() -> Result<T>) -> Result<&T> {
-    if let Some(value) = cell.get() {
-        return Ok(value);
-    }
-    let value = read()?;
-    Ok(cell.get_or_init(|| value))
 }
 
 /// The head of an index, and its parts.
@@ -174,15 +167,16 @@ impl<'a> Index<'a> {
             paths: OnceCell::new(),
             names: OnceCell::new(),
             chosen: OnceCell::new(),
-            types: RefCell::default(),
-            units: RefCell::default(),
+            types: Kept::default(),
+            units: Kept::default(),
         })
     }
 
     fn loaded(&self, number: usize) -> Result<Rc<Loaded>> {
-        if let Some(loaded) = self.units.borrow().get(&number) {
-            return Ok(Rc::clone(loaded));
-        }
+        self.units.get(number, || self.load(number))
+    }
+
+    fn load(&self, number: usize) -> Result<Loaded> {
         let place = self.head.units.get(number).ok_or_else(damaged)?;
         let mut stored: StoredUnit = part(self.parts, *place)?;
         let mut last = 0_u64;
@@ -195,24 +189,15 @@ impl<'a> Index<'a> {
         each_variable(&mut stored.unit, &mut |variable| {
             variable.ty = variable.ty.map(|ty| with_unit(ty, number));
         });
-        let loaded = Rc::new(Loaded { unit: Rc::new(stored.unit), frames: stored.frames });
-        self.units.borrow_mut().insert(number, Rc::clone(&loaded));
-        Ok(loaded)
+        Ok(Loaded { unit: Rc::new(stored.unit), frames: stored.frames })
     }
 
     /// The type of this number of the table.
     fn numbered(&self, number: u64) -> Result<Type> {
         let number = usize::try_from(number).map_err(|_too_large| damaged())?;
         let chunk = number / TYPES_IN_PART;
-        let known = self.types.borrow().get(&chunk).cloned();
-        let types = if let Some(types) = known {
-            types
-        } else {
-            let place = self.head.types.get(chunk).ok_or_else(damaged)?;
-            let types: Rc<Vec<Type>> = Rc::new(part(self.parts, *place)?);
-            self.types.borrow_mut().insert(chunk, Rc::clone(&types));
-            types
-        };
+        let read = || part(self.parts, *self.head.types.get(chunk).ok_or_else(damaged)?);
+        let types = self.types.get(chunk, read)?;
         types.get(number % TYPES_IN_PART).cloned().ok_or_else(damaged)
     }
 
@@ -301,7 +286,7 @@ fn each_address(stored: &mut StoredUnit, visit: &mut dyn FnMut(&mut u64)) {
         function.entry.iter_mut().for_each(&mut *visit);
         each_scope(&mut function.scope, &mut |scope| {
             scope.ranges.iter_mut().for_each(|of| ends(of, visit));
-            if let ScopeKind::Inlined { entry: Some(entry), .. } = &mut scope.kind {
+            if let ScopeKind::Inlined(Inlined { entry: Some(entry), .. }) = &mut scope.kind {
                 visit(entry);
             }
         });
@@ -375,7 +360,7 @@ impl Source for Index<'_> {
 
     fn frame_address(&self, unit: usize, address: u64) -> Result<Value> {
         let loaded = self.loaded(unit)?;
-        let rule = loaded.frames.iter().find(|(range, _)| range.start <= address && address < range.end);
+        let rule = loaded.frames.iter().find(|(range, _)| range.has(address));
         rule.map(|(_, value)| value.clone())
             .ok_or_else(|| LinesError::new("the place of the frame at this instruction is not known"))
     }

@@ -13,7 +13,7 @@ use super::{
 use crate::dwarf::Dwarf;
 use crate::error::{LinesError, Result};
 use crate::image::Image;
-use crate::model::{Location, Places, Range, ScopeKind, Source as _, Type, TypeId, Unit};
+use crate::model::{Location, Lookup, Places, Range, ScopeKind, Source as _, Type, TypeId, Unit};
 use crate::value::Value;
 
 /// Types that lead to each other without a name between them, at most.
@@ -213,8 +213,8 @@ impl Lists {
             for function in &mut unit.functions {
                 functions.add(&function.name, number);
                 each_scope(&mut function.scope, &mut |scope| {
-                    if let ScopeKind::Inlined { name, .. } = &scope.kind {
-                        functions.add(name, number);
+                    if let ScopeKind::Inlined(copy) = &scope.kind {
+                        functions.add(&copy.name, number);
                     }
                 });
             }
@@ -257,22 +257,7 @@ fn unwritten(error: impl std::fmt::Display) -> LinesError {
     LinesError::new(format!("cannot write the index: {error}"))
 }
 
-/// The units of each name.
-#[derive(Default)]
-struct Lookup {
-    units: HashMap<String, Vec<u32>>,
-}
-
 impl Lookup {
-    fn add(&mut self, name: &str, unit: usize) {
-        let unit = u32::try_from(unit).unwrap_or(u32::MAX);
-        match self.units.get_mut(name) {
-            Some(units) if units.last() == Some(&unit) => {}
-            Some(units) => units.push(unit),
-            None => drop(self.units.insert(name.to_owned(), vec![unit])),
-        }
-    }
-
     fn written(self, parts: &mut Parts) -> Result<Listed> {
         let mut sorted: Vec<(String, Vec<u32>)> = self.units.into_iter().collect();
         sorted.sort();

@@ -64,8 +64,7 @@ pub(super) fn memory(symbols: &Symbols, address: &Value, user: bool) -> Result<O
     let base = match base {
         None => return Err(LinesError::new("it is at a fixed address that no symbol names")),
         Some(Value::Address(address)) if offset == 0 => {
-            let named = symbols.data(address)?;
-            return Ok(Some(format!("@{}+{}", named.symbol, named.offset)));
+            return Ok(Some(format!("@{}", symbols.data(address)?)));
         }
         Some(base) => base,
     };

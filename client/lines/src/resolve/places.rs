@@ -2,10 +2,10 @@
 
 use std::collections::BTreeSet;
 
-use super::scope::{each_inlined, frames, outer};
+use super::scope::{copies, frames, outer};
 use crate::error::{LinesError, Result};
 use crate::grammar::{Target, Within, matches};
-use crate::model::{Declaration, ScopeKind, Source, Unit, contain, has_components};
+use crate::model::{Declaration, Source, Unit, contain, has_components};
 use crate::written::Listing;
 
 /// Places of one definition, at most.
@@ -134,14 +134,8 @@ pub(super) fn lines_with_code(unit: &Unit, file: u32, range: std::ops::Range<u32
     let is_in = |at: &Declaration| at.file == file && at.line > 0 && range.contains(&at.line);
     let rows = unit.rows.iter().map(|row| Declaration { file: row.file, line: row.line });
     let mut lines: BTreeSet<u32> = rows.filter(is_in).map(|at| at.line).collect();
-    for function in &unit.functions {
-        each_inlined(&function.scope, &mut |scope| match &scope.kind {
-            ScopeKind::Inlined { called, entry: Some(_), .. } if is_in(called) => {
-                lines.insert(called.line);
-            }
-            _ => {}
-        });
-    }
+    let called = copies(unit).into_iter().filter(|copy| copy.entry.is_some() && is_in(&copy.called));
+    lines.extend(called.map(|copy| copy.called.line));
     lines.into_iter().collect()
 }
 
@@ -243,12 +237,8 @@ fn declarations(
         let of_code = functions.clone().filter(|function| function.entry.is_some());
         paths.extend(functions.map(|function| file(&unit, function.declared.file).to_owned()));
         let mut declared: Vec<Declaration> = of_code.map(|function| function.declared).collect();
-        for function in &unit.functions {
-            each_inlined(&function.scope, &mut |scope| match &scope.kind {
-                ScopeKind::Inlined { name: has, declared: at, .. } if has == name => declared.push(*at),
-                _ => {}
-            });
-        }
+        let of_name = copies(&unit).into_iter().filter(|copy| copy.name == name);
+        declared.extend(of_name.map(|copy| copy.declared));
         declared.sort_by_key(|declared| (declared.file, declared.line));
         declared.dedup();
         for declared in declared {
@@ -304,8 +294,8 @@ impl Site<'_> {
     }
 
     /// Where the function begins: its own code, and with `copies` those within others.
-    fn entries(&self, copies: bool) -> Result<Vec<Place>> {
-        let addresses = begins(self.unit, self.name, self.declared, copies);
+    fn entries(&self, with_copies: bool) -> Result<Vec<Place>> {
+        let addresses = begins(self.unit, self.name, self.declared, with_copies);
         addresses.into_iter().map(|address| self.place(address, self.declared)).collect()
     }
 
@@ -356,11 +346,7 @@ impl Site<'_> {
                 near.iter().map(|line| format!("`{}:{}`", self.name, line - self.declared.line)).collect();
             let line = lines.first().map_or(0, |line| line - self.declared.line);
             let error = LinesError::new(format!("line {line} of `{}` has no code of its own", self.name));
-            return Err(if near.is_empty() {
-                error
-            } else {
-                error.hint(format!("the nearest lines with code are {}", near.join(" and ")))
-            });
+            return Err(error.hint_if_known(nearest(&near)));
         }
         Ok(found)
     }
@@ -371,19 +357,13 @@ impl Site<'_> {
 }
 
 /// The addresses at which a function begins: of its own code, and with `copies` of those within others.
-fn begins(unit: &Unit, name: &str, declared: Declaration, copies: bool) -> Vec<u64> {
+fn begins(unit: &Unit, name: &str, declared: Declaration, with_copies: bool) -> Vec<u64> {
     let is_it = |has: &str, at: Declaration| has == name && at == declared;
-    let mut addresses = Vec::new();
-    for function in &unit.functions {
-        addresses.extend(function.entry.filter(|_| is_it(&function.name, function.declared)));
-        if copies {
-            each_inlined(&function.scope, &mut |scope| match &scope.kind {
-                ScopeKind::Inlined { name, declared, entry: Some(entry), .. } if is_it(name, *declared) => {
-                    addresses.push(*entry);
-                }
-                _ => {}
-            });
-        }
+    let whole = unit.functions.iter().filter(|function| is_it(&function.name, function.declared));
+    let mut addresses: Vec<u64> = whole.filter_map(|function| function.entry).collect();
+    if with_copies {
+        let found = copies(unit).into_iter().filter(|copy| is_it(&copy.name, copy.declared));
+        addresses.extend(found.filter_map(|copy| copy.entry));
     }
     addresses
 }
@@ -428,18 +408,15 @@ fn near_lines(unit: &Unit, of: u32, lines: &[u32], first: u32, end: u32) -> Vec<
     before.into_iter().chain(after).collect()
 }
 
+fn nearest(lines: &[String]) -> Option<String> {
+    (!lines.is_empty()).then(|| format!("the nearest lines with code are {}", lines.join(" and ")))
+}
+
 /// The addresses at which a line begins: those of its statements, and the copies of functions that it calls.
 fn addresses_of(unit: &Unit, line: Declaration) -> BTreeSet<u64> {
     let rows = unit.rows.iter().filter(|row| row.file == line.file && row.line == line.line);
     let mut found: BTreeSet<u64> = rows.map(|row| row.address).collect();
-    for function in &unit.functions {
-        each_inlined(&function.scope, &mut |scope| match &scope.kind {
-            ScopeKind::Inlined { called, entry: Some(entry), .. } if *called == line => {
-                found.insert(*entry);
-            }
-            _ => {}
-        });
-    }
+    found.extend(copies(unit).into_iter().filter(|copy| copy.called == line).filter_map(|copy| copy.entry));
     found.retain(|address| unit.functions.iter().any(|function| contain(&function.scope.ranges, *address)));
     found
 }
@@ -497,11 +474,7 @@ fn of_lines(of: &dyn Source, wanted: &str, lines: &[u32]) -> Result<Vec<Place>> 
             .map(|line| format!("`{wanted}:{line}`"))
             .collect();
         let error = LinesError::new(format!("line {line} of `{path}` has no code of its own"));
-        return Err(if near.is_empty() {
-            error
-        } else {
-            error.hint(format!("the nearest lines with code are {}", near.join(" and ")))
-        });
+        return Err(error.hint_if_known(nearest(&near)));
     }
     Ok(found)
 }
@@ -536,7 +509,7 @@ fn place(
         .collect();
     let is_copy = outer.is_some_and(|outer| outer.name != name || outer.declared != declared);
     Ok(Place {
-        text: format!("{module}{}+{}", named.symbol, named.offset),
+        text: format!("{module}{named}"),
         address,
         function: name.to_owned(),
         source: SourceLine { file: file(unit, line.file).to_owned(), line: line.line },
@@ -552,7 +525,7 @@ fn place(
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::model::{Function, Range, Row, Scope};
+    use crate::model::{Function, Inlined, Range, Row, Scope, ScopeKind};
 
     #[test]
     fn the_line_that_declares_a_function_is_its_entry() {
@@ -563,7 +536,7 @@ mod tests {
         };
         // The part is called where the function is declared, and a statement of that line begins it.
         let (declared, called, entry) = (line(10), line(10), Some(0x30));
-        let part = ScopeKind::Inlined { name: "walk".to_owned(), declared, called, entry };
+        let part = ScopeKind::Inlined(Inlined { name: "walk".to_owned(), declared, called, entry });
         let scope = scope(ScopeKind::Body, 0x10, 0x40, vec![scope(part, 0x30, 0x40, Vec::new())]);
         let rows = [(0x10, 11), (0x20, 12), (0x30, 10), (0x30, 13)];
         let unit = Unit {

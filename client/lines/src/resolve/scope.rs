@@ -1,6 +1,6 @@
 //! The functions whose code is at an address, and what is visible in them.
 
-use crate::model::{Declaration, Function, Scope, ScopeKind, Unit, Variable, contain};
+use crate::model::{Declaration, Function, Inlined, Scope, ScopeKind, Unit, Variable, contain};
 
 /// A function that is executed at an address: one with code of its own, or a copy within another one.
 pub(super) struct Frame<'u> {
@@ -21,8 +21,8 @@ pub(super) fn frames(unit: &Unit, address: u64) -> Vec<Frame<'_>> {
     let mut frames = vec![of(&function.name, function.declared, &function.scope)];
     let mut scope = &function.scope;
     while let Some(inner) = scope.scopes.iter().find(|inner| contain(&inner.ranges, address)) {
-        if let ScopeKind::Inlined { name, declared, .. } = &inner.kind {
-            frames.push(of(name, *declared, inner));
+        if let ScopeKind::Inlined(copy) = &inner.kind {
+            frames.push(of(&copy.name, copy.declared, inner));
         } else if let Some(frame) = frames.last_mut() {
             frame.open.push(inner);
         }
@@ -42,8 +42,8 @@ pub(super) fn frame<'u>(
     let mut found: Vec<_> = frames.filter(|frame| frame.name == name && frame.declared == declared).collect();
     // A function that is inlined into itself is there more than once.
     let mut inner = found.pop()?;
-    let is_called_here = matches!(&inner.scope.kind, ScopeKind::Inlined { called, entry, .. }
-        if *entry == Some(address) && *called == Declaration { line, ..declared });
+    let is_called_here = matches!(&inner.scope.kind, ScopeKind::Inlined(copy)
+        if copy.entry == Some(address) && copy.called == Declaration { line, ..declared });
     if is_called_here && let Some(caller) = found.pop() {
         inner = caller;
     }
@@ -58,7 +58,7 @@ pub(super) fn frame<'u>(
 /// Whether a copy is a part of the function that the compiler has split off and put back: it is called where the
 /// function is declared.
 fn is_split_off(scope: &Scope) -> bool {
-    matches!(&scope.kind, ScopeKind::Inlined { declared, called, .. } if declared == called)
+    matches!(&scope.kind, ScopeKind::Inlined(copy) if copy.declared == copy.called)
 }
 
 fn of<'u>(name: &'u str, declared: Declaration, scope: &'u Scope) -> Frame<'u> {
@@ -106,13 +106,21 @@ fn collect<'u>(scope: &'u Scope, name: &str, found: &mut Vec<(&'u Scope, &'u Var
     }
 }
 
-/// Calls with each copy of a function within these scopes; what was split off of a function is none.
-pub(super) fn each_inlined<'u>(scope: &'u Scope, visit: &mut dyn FnMut(&'u Scope)) {
+/// The copies of functions in a unit; what was split off of a function is none.
+pub(super) fn copies(unit: &Unit) -> Vec<&Inlined> {
+    let mut found = Vec::new();
+    unit.functions.iter().for_each(|function| collect_copies(&function.scope, &mut found));
+    found
+}
+
+fn collect_copies<'u>(scope: &'u Scope, found: &mut Vec<&'u Inlined>) {
     for inner in &scope.scopes {
-        if matches!(inner.kind, ScopeKind::Inlined { .. }) && !is_split_off(inner) {
-            visit(inner);
+        if let ScopeKind::Inlined(copy) = &inner.kind
+            && !is_split_off(inner)
+        {
+            found.push(copy);
         }
-        each_inlined(inner, visit);
+        collect_copies(inner, found);
     }
 }
 
@@ -135,9 +143,8 @@ mod tests {
 
     fn copy(name: &str, start: u64, end: u64, scopes: Vec<Scope>) -> Scope {
         let called = Declaration { file: 0, line: 5 };
-        let kind =
-            ScopeKind::Inlined { name: name.to_owned(), declared: DECLARED, called, entry: Some(start) };
-        scope(kind, start, end, scopes)
+        let kind = Inlined { name: name.to_owned(), declared: DECLARED, called, entry: Some(start) };
+        scope(ScopeKind::Inlined(kind), start, end, scopes)
     }
 
     /// The unit of a function `walk` at 0x10 to 0x40.
@@ -172,16 +179,14 @@ mod tests {
     fn a_part_that_was_split_off_and_put_back_is_the_function_itself() {
         let names = |called: Declaration| {
             let mut part = copy("walk", 0x20, 0x38, Vec::new());
-            part.kind =
-                ScopeKind::Inlined { name: "walk".to_owned(), declared: DECLARED, called, entry: Some(0x20) };
+            let kind = Inlined { name: "walk".to_owned(), declared: DECLARED, called, entry: Some(0x20) };
+            part.kind = ScopeKind::Inlined(kind);
             part.variables = vec![variable("passed")];
             let mut unit = unit(vec![part]);
             unit.functions[0].scope.variables = vec![variable("passed"), variable("kept")];
             let frame = frame(&unit, 0x24, ("walk", DECLARED), 3).unwrap();
             let visible: Vec<_> = frame.visible().iter().map(|variable| variable.name.clone()).collect();
-            let mut copies = 0;
-            each_inlined(&unit.functions[0].scope, &mut |_| copies += 1);
-            (visible.join(" "), copies)
+            (visible.join(" "), copies(&unit).len())
         };
         // Its call is where the function is declared. What it is not given is that of the function.
         assert_eq!(names(DECLARED), ("passed kept".to_owned(), 0));

@@ -9,7 +9,7 @@ use super::places::Place;
 use super::scope::{Frame, frame, outer};
 use crate::error::{LinesError, Result};
 use crate::grammar::Expression;
-use crate::model::{Location, Places, Range, Source, Unit, Variable};
+use crate::model::{Location, Places, Range, Row, Source, Unit, Variable, contain};
 use crate::value::Value;
 
 /// A variable at a place, as arguments of a probe.
@@ -119,13 +119,9 @@ impl<'s> Scene<'s> {
         let line = self.place.source.line;
         let others = self.frame.other_blocks(name);
         let near = others.iter().find(|(block, other)| {
-            let is_in =
-                |address: u64| block.ranges.iter().any(|range| range.start <= address && address < range.end);
-            let rows = self
-                .unit
-                .rows
-                .iter()
-                .filter(|row| row.file == self.frame.declared.file && is_in(row.address));
+            let file = self.frame.declared.file;
+            let is_in = |row: &&Row| row.file == file && contain(&block.ranges, row.address);
+            let rows = self.unit.rows.iter().filter(is_in);
             let last = rows.map(|row| row.line).max().unwrap_or(0);
             (other.declared.line..=last).contains(&line)
         });
@@ -143,12 +139,11 @@ impl<'s> Scene<'s> {
             (None, _) => {}
         }
         if let Some((block, other)) = others.first() {
-            let lines = self.near(&block.ranges);
             let error = LinesError::new(format!(
                 "`{name}` is not in scope on this line: it is declared on line {} in a block",
                 other.declared.line
             ));
-            return Err(if lines.is_empty() { error } else { error.hint(lines) });
+            return Err(error.hint_if_known(self.near(&block.ranges)));
         }
         // Those of a function inlined here would hide a variable of the source only inside of it.
         let mut globals = self.unit.globals.iter().filter(|variable| variable.name == name);
@@ -160,11 +155,8 @@ impl<'s> Scene<'s> {
             let visible: Vec<_> =
                 self.frame.visible().iter().take(12).map(|variable| format!("`{}`", variable.name)).collect();
             let error = LinesError::new(format!("`{}` has no variable `{name}`", self.frame.name));
-            if visible.is_empty() {
-                error
-            } else {
-                error.hint(format!("in scope are {}", visible.join(", ")))
-            }
+            let hint = (!visible.is_empty()).then(|| format!("in scope are {}", visible.join(", ")));
+            error.hint_if_known(hint)
         })
     }
 
@@ -175,14 +167,13 @@ impl<'s> Scene<'s> {
             Places::Nowhere => return Err(LinesError::new("the compiler has removed it: it is nowhere")),
             Places::Always(location) => location,
             Places::At(places) => {
-                let here = places.iter().find(|(range, _)| range.start <= address && address < range.end);
+                let here = places.iter().find(|(range, _)| range.has(address));
                 &here.ok_or_else(|| self.elsewhere(places))?.1
             }
         };
         self.seen(location).map_err(|error| match &variable.places {
             Places::At(places) if error.hint_text().is_none() => {
-                let elsewhere = self.near(&fetchable(places));
-                if elsewhere.is_empty() { error } else { error.hint(elsewhere) }
+                error.hint_if_known(self.near(&fetchable(places)))
             }
             _ => error,
         })
@@ -191,26 +182,19 @@ impl<'s> Scene<'s> {
     fn elsewhere(&self, places: &[(Range, Location)]) -> LinesError {
         let error =
             LinesError::new("it is nowhere at this instruction: the compiler no longer keeps it, or not yet");
-        let lines = self.near(&fetchable(places));
-        if !lines.is_empty() {
-            return error.hint(lines);
-        }
-        let hint = places.iter().find_map(|(_, location)| self.entry_hint(location));
-        if let Some(hint) = hint { error.hint(hint) } else { error }
+        let of_entry = || places.iter().find_map(|(_, location)| self.entry_hint(location));
+        error.hint_if_known(self.near(&fetchable(places)).or_else(of_entry))
     }
 
     /// The lines of the function nearest to this one that have code in these ranges.
-    fn near(&self, ranges: &[Range]) -> String {
+    fn near(&self, ranges: &[Range]) -> Option<String> {
         let here = i64::from(self.place.source.line);
         let file = self.frame.declared.file;
         let mut lines = BTreeSet::new();
         for row in
             self.unit.rows.iter().filter(|row| row.file == file && row.line >= self.frame.declared.line)
         {
-            let is_in = |ranges: &[Range]| {
-                ranges.iter().any(|range| range.start <= row.address && row.address < range.end)
-            };
-            if is_in(ranges) && is_in(&self.frame.scope.ranges) {
+            if contain(ranges, row.address) && contain(&self.frame.scope.ranges, row.address) {
                 lines.insert(((i64::from(row.line) - here).abs(), row.line));
             }
         }
@@ -219,7 +203,7 @@ impl<'s> Scene<'s> {
         let first = self.frame.declared.line;
         let names: Vec<_> =
             nearest.iter().map(|line| format!("`{}:{}`", self.frame.name, line - first)).collect();
-        if names.is_empty() { String::new() } else { format!("it lives at {}", names.join(", ")) }
+        (!names.is_empty()).then(|| format!("it lives at {}", names.join(", ")))
     }
 
     /// What to write to read a value that is only known at the entry.
@@ -243,8 +227,7 @@ impl<'s> Scene<'s> {
                 Value::AtEntry(of) if is_entry => Ok(*of),
                 Value::AtEntry(_) => {
                     let error = LinesError::new("its value is known at the entry of the function only");
-                    let hint = self.entry_hint(location);
-                    Err(if let Some(hint) = hint { error.hint(hint) } else { error })
+                    Err(error.hint_if_known(self.entry_hint(location)))
                 }
                 value => Ok(value),
             })
@@ -270,9 +253,6 @@ fn fetchable(places: &[(Range, Location)]) -> Vec<Range> {
 
 /// An error with the variable that it is about.
 pub(super) fn named(error: &LinesError, name: &str) -> LinesError {
-    let about = LinesError::new(format!("`{name}`: {}", error.message()));
-    match error.hint_text() {
-        Some(hint) => about.hint(hint),
-        None => about,
-    }
+    LinesError::new(format!("`{name}`: {}", error.message()))
+        .hint_if_known(error.hint_text().map(str::to_owned))
 }

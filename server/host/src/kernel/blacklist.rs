@@ -5,7 +5,7 @@
 
 use std::ops::Range;
 
-use super::SymbolTable;
+use super::{SymbolTable, hex};
 
 /// Address ranges that cannot be probed.
 #[derive(Debug, Default)]
@@ -27,7 +27,6 @@ impl Blacklist {
     /// Parses lines of the form `0xSTART-0xEND<TAB>SYMBOL` and adds the areas that the symbols
     /// delimit. Lines of another form are left out.
     pub fn new(text: &str, symbols: &SymbolTable) -> Self {
-        let hex = |word: &str| u64::from_str_radix(word.trim().trim_start_matches("0x"), 16).ok();
         let listed = text.lines().filter_map(|line| {
             let (start, end) = line.split('\t').next()?.split_once('-')?;
             Some(hex(start)?..hex(end)?)
@@ -46,8 +45,7 @@ impl Blacklist {
     }
 
     fn with_areas(listed: impl Iterator<Item = Range<u64>>, symbols: &SymbolTable) -> Self {
-        let address = |name| symbols.lookup(name, None).map(|symbol| symbol.address);
-        let areas = AREAS.iter().filter_map(|(start, end)| Some(address(start)?..address(end)?));
+        let areas = AREAS.iter().filter_map(|(start, end)| symbols.between(start, end));
         Self::merged(listed.chain(areas).filter(|range| !range.is_empty()).collect())
     }
 

@@ -15,6 +15,7 @@ use std::time::{Duration, Instant};
 use thiserror::Error;
 
 use super::btf::KernelTypes;
+use super::image::tables;
 use super::landings::Landings;
 use super::{
     ArmedProbes, Behaviour, Blacklist, BootSites, BuildIds, CALL_SITE_NOP, ImageError, KernelImage,
@@ -140,11 +141,6 @@ impl KernelFacts {
     /// See [`FactsError`]. A missing blacklist (debugfs not mounted) is not an error: the kernel
     /// still refuses by itself.
     pub fn read(paths: &KernelPaths) -> Result<Self, FactsError> {
-        Self::read_with(paths, KernelTypes::new(&paths.sysfs), Landings::default())
-    }
-
-    /// As [`KernelFacts::read`], with types and landings that may have been read before.
-    fn read_with(paths: &KernelPaths, types: KernelTypes, landings: Landings) -> Result<Self, FactsError> {
         let read = || {
             let symbols = SymbolTable::parse(&read_text(&paths.procfs.join("kallsyms"))?);
             if symbols.is_empty() {
@@ -154,35 +150,19 @@ impl KernelFacts {
             let traceable = read_traceable(&paths.tracefs, &symbols, &text)?;
             let listed = read_text(&paths.debugfs.join("kprobes/blacklist")).unwrap_or_default();
             let blacklist = Blacklist::new(&listed, &symbols);
-            let patch_sites = PatchSites::read(&text, &symbols, &paths.sysfs.join("module"));
-            let build_ids = BuildIds::read(&paths.procfs, &paths.sysfs);
-            Ok((symbols, text, traceable, blacklist, patch_sites, build_ids))
+            let readme = read_text(&paths.tracefs.join("README")).unwrap_or_default();
+            let types = KernelTypes::new(&paths.sysfs);
+            let modules = paths.sysfs.join("module");
+            Ok(Self {
+                armed: ArmedProbes::new(&paths.debugfs),
+                optimisation: Optimisation::new(&paths.procfs, &symbols),
+                build_ids: BuildIds::read(&paths.procfs, &paths.sysfs),
+                tracefs: Some(paths.tracefs.clone()),
+                ..Self::without_probes(symbols, text, traceable, blacklist, types, &readme, &modules)
+            })
         };
-        let (modules, of_moment) = of_one_moment(|| read_modules(paths), read)?;
-        let (symbols, text, traceable, blacklist, patch_sites, build_ids) = of_moment;
-        let readme = read_text(&paths.tracefs.join("README")).unwrap_or_default();
-        let behaviour = Behaviour::detect(&symbols, &readme);
-        let armed = ArmedProbes::new(&paths.debugfs);
-        let optimisation = Optimisation::new(&paths.procfs, &symbols);
-        let core_text = core_text(&symbols);
-        Ok(Self {
-            symbols,
-            traceable,
-            blacklist,
-            patch_sites,
-            boot_sites: BootSites::default(),
-            armed,
-            behaviour,
-            optimisation,
-            core_text,
-            text,
-            types,
-            build_ids,
-            landings,
-            modules,
-            tracefs: Some(paths.tracefs.clone()),
-            recent_events: Mutex::default(),
-        })
+        let (modules, facts) = of_one_moment(|| read_modules(paths), read)?;
+        Ok(Self { modules, ..facts })
     }
 
     /// The facts of a kernel that was booted from an image, without modules and probes.
@@ -190,34 +170,49 @@ impl KernelFacts {
     /// # Errors
     /// [`ImageError::NoTable`] if the image lacks a table.
     pub fn of_image(image: KernelImage) -> Result<Self, ImageError> {
-        let traceable = image.traceable()?;
-        let blacklist = image.blacklist()?;
-        let types = KernelTypes::of_image(image.types());
-        let build_ids = BuildIds::of_image(&image.release, image.notes().as_deref());
-        let KernelImage { readme, symbols, text, .. } = image;
-        let patch_sites = PatchSites::of_kernel(&text, &symbols);
-        let boot_sites = BootSites::read(&text, &symbols);
-        let behaviour = Behaviour::detect(&symbols, &readme);
-        let optimisation = Optimisation::predicted(&symbols);
-        let core_text = core_text(&symbols);
+        let KernelImage { release, readme, symbols, text, .. } = image;
+        let traceable = tables::traceable(&text, &symbols)?;
+        let blacklist = tables::blacklist(&text, &symbols)?;
+        let bytes = |start, end| tables::between(&text, &symbols, start, end).map(|(_, bytes)| bytes);
+        let types = KernelTypes::of_image(bytes("__start_BTF", "__stop_BTF"));
+        let notes = bytes("__start_notes", "__stop_notes");
         Ok(Self {
-            symbols,
+            boot_sites: BootSites::read(&text, &symbols),
+            build_ids: BuildIds::of_image(&release, notes.as_deref()),
+            // An image has no modules.
+            ..Self::without_probes(symbols, text, traceable, blacklist, types, &readme, Path::new(""))
+        })
+    }
+
+    /// What follows from these, for a kernel without probes, and of an unknown build. `modules` is usually
+    /// `/sys/module`.
+    fn without_probes(
+        symbols: SymbolTable,
+        text: KernelText,
+        traceable: TraceableFunctions,
+        blacklist: Blacklist,
+        types: KernelTypes,
+        readme: &str,
+        modules: &Path,
+    ) -> Self {
+        Self {
             traceable,
             blacklist,
-            patch_sites,
-            boot_sites,
+            patch_sites: PatchSites::read(&text, &symbols, modules),
+            boot_sites: BootSites::default(),
             armed: ArmedProbes::none(),
-            behaviour,
-            optimisation,
-            core_text,
+            behaviour: Behaviour::detect(&symbols, readme),
+            optimisation: Optimisation::predicted(&symbols),
+            core_text: core_text(&symbols),
+            symbols,
             text,
             types,
-            build_ids,
+            build_ids: BuildIds::default(),
             landings: Landings::default(),
             modules: String::new(),
             tracefs: None,
             recent_events: Mutex::default(),
-        })
+        }
     }
 
     /// The symbol that an address lies in, unless that is only the last one before it: behind the symbols of
@@ -277,8 +272,7 @@ fn without_defined(available: &str, dynamic: &str) -> Vec<String> {
 
 /// From the first byte of code to the end of what stays after boot.
 fn core_text(symbols: &SymbolTable) -> Range<u64> {
-    let end = |name, otherwise| symbols.lookup(name, None).map_or(otherwise, |symbol| symbol.address);
-    end("_stext", 0)..end("_etext", u64::MAX)
+    symbols.address("_stext").unwrap_or(0)..symbols.address("_etext").unwrap_or(u64::MAX)
 }
 
 fn read_traceable(
@@ -403,11 +397,12 @@ impl FactsCache {
             return Ok(Arc::clone(facts));
         }
         // The kernel's own types and landings stay what they are.
-        let (types, landings) = last.as_ref().map_or_else(
-            || (KernelTypes::new(&paths.sysfs), Landings::default()),
-            |facts| (facts.types.without_modules(), facts.landings.without_modules()),
-        );
-        let facts = Arc::new(KernelFacts::read_with(paths, types, landings)?);
+        let mut facts = KernelFacts::read(paths)?;
+        if let Some(before) = last.as_ref() {
+            (facts.types, facts.landings) =
+                (before.types.without_modules(), before.landings.without_modules());
+        }
+        let facts = Arc::new(facts);
         *last = Some(Arc::clone(&facts));
         Ok(facts)
     }

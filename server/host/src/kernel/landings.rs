@@ -94,8 +94,7 @@ impl KernelFacts {
                 first_in(known.or_insert_with(|| Arc::new(find(self, Some(module)))), addresses)
             }
         };
-        let start = located.symbol.address;
-        far.or_else(|| find_near(self, &(start..start.saturating_add(located.size)), addresses))
+        far.or_else(|| find_near(self, &located.range(), addresses))
     }
 }
 

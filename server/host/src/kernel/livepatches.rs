@@ -16,31 +16,12 @@ use std::path::{Path, PathBuf};
 /// The object that is the kernel itself.
 const KERNEL: &str = "vmlinux";
 
-/// All livepatches of a host.
+/// The functions that the livepatches of a host redirect, by the names of the patches.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Livepatches(Vec<Livepatch>);
-
-/// One of them.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct Livepatch {
-    name: String,
-    enabled: bool,
-    in_transition: bool,
-    functions: Vec<PatchedFunction>,
-}
-
-/// A function that it redirects.
-#[derive(Clone, Debug, PartialEq, Eq)]
-struct PatchedFunction {
-    /// Absent for the kernel itself.
-    module: Option<String>,
-    name: String,
-    /// Which of the functions of that name, from 1, in the order of their addresses.
-    position: u32,
-}
+pub struct Livepatches(Vec<Redirect>);
 
 /// How far a livepatch is with a function.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Progress {
     /// Some tasks run the new function, the others still that of the kernel.
     Enabling,
@@ -51,77 +32,64 @@ pub enum Progress {
 }
 
 /// A function that is redirected.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Redirect<'a> {
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Redirect {
     /// The patch, which is the name of the module that has the new function.
-    pub patch: &'a str,
-    /// How far it is.
-    pub progress: Progress,
+    pub patch: String,
+    /// Absent for the kernel itself.
+    module: Option<String>,
+    function: String,
     /// Which of the functions of that name, from 1, in the order of their addresses.
     pub position: u32,
+    /// How far it is.
+    pub progress: Progress,
 }
 
 impl Livepatches {
     /// Reads the livepatches below `sysfs`, usually `/sys`. One that is removed meanwhile, or
     /// cannot be read, is left out.
     pub fn read(sysfs: &Path) -> Self {
-        let mut patches: Vec<_> = directories(&sysfs.join("kernel/livepatch"))
-            .filter_map(|(name, path)| patch(name, &path))
-            .collect();
-        patches.sort_by(|one, other| one.name.cmp(&other.name));
-        Self(patches)
+        let patches = directories(&sysfs.join("kernel/livepatch"));
+        let mut found: Vec<_> =
+            patches.filter_map(|(name, path)| redirects(&name, &path)).flatten().collect();
+        found.sort_unstable();
+        Self(found)
     }
 
     /// Whether a function is redirected. Of several patches that do so the first one that is
     /// through counts, or else the first.
-    pub fn redirect_of(&self, module: Option<&str>, function: &str) -> Option<Redirect<'_>> {
-        let mut found = self.0.iter().flat_map(|patch| {
-            let progress = patch.progress();
-            let of_function = patch
-                .functions
-                .iter()
-                .filter(move |patched| patched.module.as_deref() == module && patched.name == function);
-            of_function.filter_map(move |patched| {
-                Some(Redirect { patch: &patch.name, progress: progress?, position: patched.position })
-            })
-        });
-        let first = found.next()?;
-        let rest = found.find(|redirect| redirect.progress == Progress::Enabled);
-        Some(if first.progress == Progress::Enabled { first } else { rest.unwrap_or(first) })
+    pub fn redirect_of(&self, module: Option<&str>, function: &str) -> Option<&Redirect> {
+        let is_of = |found: &&Redirect| found.module.as_deref() == module && found.function == function;
+        let mut found = self.0.iter().filter(is_of);
+        let through = found.clone().find(|redirect| redirect.progress == Progress::Enabled);
+        through.or_else(|| found.next())
     }
 }
 
-impl Livepatch {
-    /// Absent while it redirects nothing.
-    const fn progress(&self) -> Option<Progress> {
-        match (self.enabled, self.in_transition) {
-            (true, true) => Some(Progress::Enabling),
-            (true, false) => Some(Progress::Enabled),
-            (false, true) => Some(Progress::Disabling),
-            (false, false) => None,
-        }
-    }
-}
-
-fn patch(name: String, directory: &Path) -> Option<Livepatch> {
+/// What a patch redirects; nothing if it is switched off.
+fn redirects(patch: &str, directory: &Path) -> Option<Vec<Redirect>> {
     let enabled = flag(&directory.join("enabled"))?;
     let in_transition = flag(&directory.join("transition")).unwrap_or(false);
-    let mut functions = Vec::new();
+    let progress = match (enabled, in_transition) {
+        (true, true) => Progress::Enabling,
+        (true, false) => Progress::Enabled,
+        (false, true) => Progress::Disabling,
+        (false, false) => return None,
+    };
+    let mut found = Vec::new();
     for (object, path) in directories(directory) {
         // Nothing of a module that is not loaded is redirected.
         if flag(&path.join("patched")) == Some(false) && !in_transition {
             continue;
         }
         let module = (object != KERNEL).then_some(object);
-        functions.extend(directories(&path).filter_map(|(entry, _)| {
-            let (name, position) = function(&entry)?;
-            Some(PatchedFunction { module: module.clone(), name: name.to_owned(), position })
+        found.extend(directories(&path).filter_map(|(entry, _)| {
+            let (function, position) = function(&entry)?;
+            let (patch, module, function) = (patch.to_owned(), module.clone(), function.to_owned());
+            Some(Redirect { patch, module, function, position, progress })
         }));
     }
-    functions.sort_by(|one, other| {
-        (&one.module, &one.name, one.position).cmp(&(&other.module, &other.name, other.position))
-    });
-    Some(Livepatch { name, enabled, in_transition, functions })
+    Some(found)
 }
 
 /// `NAME,POSITION` (klp_init_func). If the patch says that only one exists, it is the first.
@@ -203,7 +171,7 @@ mod tests {
         let sysfs = tree(&[("a", "0\n", "1\n", functions), ("b", "1\n", "0\n", functions)]);
         let read = Livepatches::read(sysfs.path());
         let found = read.redirect_of(None, "f").unwrap();
-        assert_eq!((found.patch, found.progress), ("b", Progress::Enabled));
+        assert_eq!((found.patch.as_str(), found.progress), ("b", Progress::Enabled));
     }
 
     #[test]

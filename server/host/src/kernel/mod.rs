@@ -11,7 +11,6 @@ pub mod btf;
 mod build_id;
 mod clock;
 mod facts;
-mod filter_functions;
 mod functions;
 mod host_identity;
 mod image;
@@ -66,9 +65,16 @@ pub struct ReadError {
 /// Reads a text file of procfs, sysfs or debugfs whole. Bytes that are not UTF-8 are replaced:
 /// names there are ASCII.
 pub(crate) fn read_text(path: &Path) -> Result<String, ReadError> {
-    match std::fs::read(path) {
-        Ok(bytes) => Ok(String::from_utf8(bytes)
-            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())),
-        Err(source) => Err(ReadError { path: path.to_owned(), source }),
-    }
+    let bytes = std::fs::read(path).map_err(|source| ReadError { path: path.to_owned(), source })?;
+    Ok(text_of(bytes))
+}
+
+/// Bytes as text. Those that are not UTF-8 are replaced.
+pub(crate) fn text_of(bytes: Vec<u8>) -> String {
+    String::from_utf8(bytes).unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned())
+}
+
+/// An address as the kernel prints it, with `0x` or without.
+pub(crate) fn hex(word: &str) -> Option<u64> {
+    u64::from_str_radix(word.trim().trim_start_matches("0x"), 16).ok()
 }

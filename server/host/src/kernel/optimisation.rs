@@ -51,18 +51,14 @@ impl Optimisation {
     }
 
     fn with_switch(switch: Switch, symbols: &SymbolTable) -> Self {
-        let address = |name| symbols.lookup(name, None).map(|symbol| symbol.address);
-        let range = |start, end| address(start).zip(address(end)).map(|(start, end)| start..end);
-        let thunks = range("__indirect_thunk_start", "__indirect_thunk_end");
+        let has_one = |names: [&str; 2]| names.into_iter().any(|name| symbols.address(name).is_some());
+        let thunks = symbols.between("__indirect_thunk_start", "__indirect_thunk_end");
         // Symbols that only kernels with retpolines, and with IBT, have.
-        let no_jump_tables =
-            ["__x86_indirect_thunk_rax", "ibt_save"].into_iter().any(|name| address(name).is_some());
+        let no_jump_tables = has_one(["__x86_indirect_thunk_rax", "ibt_save"]);
         Self {
-            is_built: ["optprobe_template_entry", "arch_optimize_kprobes"]
-                .into_iter()
-                .any(|name| address(name).is_some()),
+            is_built: has_one(["optprobe_template_entry", "arch_optimize_kprobes"]),
             switch,
-            entry_text: range("__entry_text_start", "__entry_text_end").unwrap_or_default(),
+            entry_text: symbols.between("__entry_text_start", "__entry_text_end").unwrap_or_default(),
             indirect_jumps_matter: thunks.is_some() || !no_jump_tables,
             thunks: thunks.unwrap_or_default(),
         }

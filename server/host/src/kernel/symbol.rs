@@ -1,6 +1,7 @@
 //! A kernel symbol, and an address as `SYMBOL+0xOFFSET/0xSIZE [MODULE]`.
 
 use std::fmt;
+use std::ops::Range;
 
 /// One symbol.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,6 +37,12 @@ pub struct Located<'a> {
 }
 
 impl Located<'_> {
+    /// The addresses that are the symbol's.
+    pub fn range(&self) -> Range<u64> {
+        let start = self.symbol.address;
+        start..start.saturating_add(self.size)
+    }
+
     /// The address without the size: `SYMBOL`, or `SYMBOL+0xOFFSET`, with ` [MODULE]` after it for
     /// modules.
     pub fn short(&self) -> String {

@@ -5,6 +5,7 @@
 
 use std::ops::Range;
 
+use kprobed_filter::Functions;
 use kprobed_filter::names::{MAX_EDITS, edits};
 
 use super::symbol::{Located, Symbol};
@@ -70,8 +71,7 @@ impl SymbolTable {
         });
         (table.heads, table.by_name) =
             by_name.into_iter().map(|(heads, index)| ((heads >> 64) as u64, index)).unzip();
-        let marker = |name| table.lookup(name, None).map(|symbol| symbol.address);
-        table.core = marker("_stext").unwrap_or(0)..marker("_end").unwrap_or(u64::MAX);
+        table.core = table.address("_stext").unwrap_or(0)..table.address("_end").unwrap_or(u64::MAX);
         table.names.shrink_to_fit();
         table.entries.shrink_to_fit();
         table
@@ -156,6 +156,24 @@ impl SymbolTable {
     /// and so it does here.
     pub fn lookup<'a>(&'a self, name: &'a str, module: Option<&'a str>) -> Option<Symbol<'a>> {
         Self::taken(self.named(name, module))
+    }
+
+    /// The same for a name that may have its module before it: `[MODULE:]NAME`.
+    pub fn lookup_spelled<'a>(&'a self, name: &'a str) -> Option<Symbol<'a>> {
+        match name.split_once(':') {
+            Some((module, name)) => self.lookup(name, Some(module)),
+            None => self.lookup(name, None),
+        }
+    }
+
+    /// The address that the kernel takes for a name: see [`SymbolTable::lookup`].
+    pub fn address(&self, name: &str) -> Option<u64> {
+        Some(self.lookup(name, None)?.address)
+    }
+
+    /// The addresses from one name up to another.
+    pub(super) fn between(&self, start: &str, end: &str) -> Option<Range<u64>> {
+        Some(self.address(start)?..self.address(end)?)
     }
 
     /// The one of some symbols of a name, in the order of [`SymbolTable::named`], that the kernel
@@ -299,6 +317,22 @@ const PAGE_MASK: u64 = 0xfff;
 
 /// Longest code after a symbol, in bytes: where a module ends is not in the file.
 const MODULE_SYMBOL_MAX_BYTES: u64 = 1 << 20;
+
+/// Symbol lookup for `FIELD.function` in event filters.
+impl Functions for SymbolTable {
+    /// The first symbol of that name, as kernel/kallsyms.c:kallsyms_lookup_name returns it.
+    fn named(&self, name: &str) -> Option<Range<u64>> {
+        self.at(self.lookup_spelled(name)?.address)
+    }
+
+    fn at(&self, address: u64) -> Option<Range<u64>> {
+        Some(self.locate(address)?.range())
+    }
+
+    fn nearest(&self, name: &str) -> Option<&str> {
+        self.similar_code_names(name).first().copied()
+    }
+}
 
 #[cfg(test)]
 mod tests {

@@ -83,36 +83,24 @@ impl<'a> Records<'a> {
     /// (kernel/trace/ring_buffer.c:rb_event_length, rb_event_data_length).
     #[inline]
     fn step(&mut self) -> Result<Option<Record<'a>>, PageError> {
-        let rest = self.rest;
-        let Some((header, after)) = rest.split_first_chunk() else {
-            return Err(PageError::CutShort { part: "record header", at: self.at() });
-        };
-        let header = u32::from_le_bytes(*header);
+        let (header, after) = self.word("record header", self.rest)?;
         let (kind, delta) = (header & TYPE_MASK, u64::from(header >> TYPE_BITS));
         match kind {
             0 => {
-                let Some((length, after)) = after.split_first_chunk() else {
-                    return Err(PageError::CutShort { part: "length word of the record", at: self.at() });
-                };
-                let payload_bytes = self.beyond_length_word(u32::from_le_bytes(*length))?;
+                let (length, after) = self.word("length word of the record", after)?;
+                let payload_bytes = self.beyond_length_word(length)?;
                 self.data(delta, after, payload_bytes).map(Some)
             }
             TYPE_PADDING => self.padding(delta, after).map(|()| None),
             TYPE_TIME_EXTEND => {
-                let Some((high, after)) = after.split_first_chunk() else {
-                    return Err(PageError::CutShort { part: "time extend", at: self.at() });
-                };
-                let high = u64::from(u32::from_le_bytes(*high)) << DELTA_BITS;
-                self.now_ns = self.now_ns.wrapping_add(high | delta);
+                let (high, after) = self.word("time extend", after)?;
+                self.now_ns = self.now_ns.wrapping_add((u64::from(high) << DELTA_BITS) | delta);
                 self.rest = after;
                 Ok(None)
             }
             TYPE_TIME_STAMP => {
-                let Some((high, after)) = after.split_first_chunk() else {
-                    return Err(PageError::CutShort { part: "absolute time stamp", at: self.at() });
-                };
-                let high = u64::from(u32::from_le_bytes(*high)) << DELTA_BITS;
-                self.now_ns = complete(high | delta, self.now_ns);
+                let (high, after) = self.word("absolute time stamp", after)?;
+                self.now_ns = complete((u64::from(high) << DELTA_BITS) | delta, self.now_ns);
                 self.rest = after;
                 Ok(None)
             }
@@ -141,10 +129,8 @@ impl<'a> Records<'a> {
             self.rest = &[];
             return Ok(());
         }
-        let Some((length, after)) = after.split_first_chunk() else {
-            return Err(PageError::CutShort { part: "length word of the padding", at: self.at() });
-        };
-        let bytes = self.beyond_length_word(u32::from_le_bytes(*length))?;
+        let (length, after) = self.word("length word of the padding", after)?;
+        let bytes = self.beyond_length_word(length)?;
         let Some(rest) = after.get(bytes..) else {
             let (needed, available) = (bytes.saturating_add(8), self.rest.len());
             return Err(PageError::BeyondData { part: "padding", at: self.at(), needed, available });
@@ -152,6 +138,14 @@ impl<'a> Records<'a> {
         self.now_ns = self.now_ns.wrapping_add(delta);
         self.rest = rest;
         Ok(())
+    }
+
+    /// The first word of `bytes`, and what follows it.
+    #[inline]
+    fn word(&self, part: &'static str, bytes: &'a [u8]) -> Result<(u32, &'a [u8]), PageError> {
+        let (word, after) =
+            bytes.split_first_chunk().ok_or_else(|| PageError::CutShort { part, at: self.at() })?;
+        Ok((u32::from_le_bytes(*word), after))
     }
 
     /// The rest of a length that includes its own word.

@@ -9,7 +9,6 @@
 //! each use. So a use never misses a write that returned before it. If the kernel gives no notices,
 //! every use reads the files.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -17,22 +16,18 @@ use nix::errno::Errno;
 use nix::sys::inotify::{AddWatchFlags, InitFlags, Inotify};
 
 /// The last reading of some files.
+#[derive(Debug)]
 pub struct CachedReading<T> {
     paths: Vec<PathBuf>,
     state: Mutex<Cached<T>>,
 }
 
+#[derive(Debug)]
 struct Cached<T> {
     /// Absent before the first reading, and if the kernel gives no notices.
     notices: Option<Inotify>,
     /// Absent when it is stale.
     last: Option<Arc<T>>,
-}
-
-impl<T> fmt::Debug for CachedReading<T> {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("CachedReading").field("paths", &self.paths).finish_non_exhaustive()
-    }
 }
 
 impl<T> CachedReading<T> {

@@ -17,6 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nix::errno::Errno;
 
 use super::TracefsError;
+use crate::kernel::text_of;
 
 /// Writes that the kernel has answered, by all threads of the process.
 static ANSWERED: AtomicU64 = AtomicU64::new(0);
@@ -89,8 +90,7 @@ pub trait ControlFiles: fmt::Debug + Send + Sync {
     /// # Errors
     /// [`TracefsError`].
     fn read(&self, path: &Path) -> Result<String, TracefsError> {
-        Ok(String::from_utf8(self.read_bytes(path)?)
-            .unwrap_or_else(|error| String::from_utf8_lossy(error.as_bytes()).into_owned()))
+        Ok(text_of(self.read_bytes(path)?))
     }
 
     /// Reads a file without the newline at its end.

@@ -11,23 +11,17 @@ use super::{Instance, InstanceForm, TracefsError};
 pub struct CurrentInstance(RwLock<FormedInstance>);
 
 /// An instance, and the form that it was given.
-#[derive(Clone, Debug)]
-struct FormedInstance {
-    instance: Instance,
-    form: Arc<InstanceForm>,
-}
+type FormedInstance = (Instance, Arc<InstanceForm>);
 
-impl FormedInstance {
-    fn new(instance: Instance) -> Self {
-        let form = Arc::new(instance.form());
-        Self { instance, form }
-    }
+fn formed(instance: Instance) -> FormedInstance {
+    let form = Arc::new(instance.form());
+    (instance, form)
 }
 
 impl CurrentInstance {
     /// Begins with this instance.
     pub fn new(instance: Instance) -> Self {
-        Self(RwLock::new(FormedInstance::new(instance)))
+        Self(RwLock::new(formed(instance)))
     }
 
     fn formed(&self) -> FormedInstance {
@@ -36,12 +30,12 @@ impl CurrentInstance {
 
     /// The current instance. It can be replaced, and removed, at any time.
     pub fn get(&self) -> Instance {
-        self.formed().instance
+        self.formed().0
     }
 
     /// The form that the current instance was given when it was made.
     pub fn form(&self) -> Arc<InstanceForm> {
-        self.formed().form
+        self.formed().1
     }
 
     /// Calls `look` with the current instance; again with the next one, if that failed and the
@@ -59,6 +53,6 @@ impl CurrentInstance {
 
     /// Makes another instance the current one.
     pub fn set(&self, instance: Instance) {
-        *self.0.write().unwrap_or_else(PoisonError::into_inner) = FormedInstance::new(instance);
+        *self.0.write().unwrap_or_else(PoisonError::into_inner) = formed(instance);
     }
 }

@@ -55,12 +55,24 @@ fn parse_record(lines: &[&str]) -> Option<KernelMessage> {
 
 impl Tracefs {
     /// The last record of the log, about definitions and filters. No key ties a record to a writer,
-    /// so callers compare what was there before their write with what is there after it.
+    /// so what was there before a write is compared with what is there after it.
     ///
     /// # Errors
     /// [`TracefsError`].
-    pub(super) fn last_message(&self) -> Result<Option<KernelMessage>, TracefsError> {
+    fn last_message(&self) -> Result<Option<KernelMessage>, TracefsError> {
         Ok(KernelMessage::parse_log(&self.files.read(&self.root().join("error_log"))?).pop())
+    }
+
+    /// Carries a write out, with what the kernel says if it refuses it.
+    pub(super) fn with_message(
+        &self,
+        write: impl FnOnce() -> Result<(), TracefsError>,
+    ) -> Result<(), (TracefsError, Option<KernelMessage>)> {
+        let before = self.last_message().unwrap_or_default();
+        write().map_err(|error| {
+            let message = self.last_message().unwrap_or_default();
+            (error, message.filter(|message| Some(message) != before.as_ref()))
+        })
     }
 }
 

@@ -1,11 +1,13 @@
 //! Events of the host: trace events that the daemon records and did not define.
 //!
-//! Owns which of them there are, and the judgement of their filters. Writes to instances of the daemon only: switch and
-//! filter of such an event at the top level may be in use by others, so a filter is not tried there, as
-//! [`super::Tracefs::try_filter`] does it.
+//! Owns which of them there are, the judgement of their filters, and in which tracing instances an event is enabled,
+//! whoever enabled it. What perf and BPF have attached to an event does not show in tracefs. Writes to instances of the
+//! daemon only: switch and filter of such an event at the top level may be in use by others, so a filter is not tried
+//! there, as [`super::Tracefs::try_filter`] does it.
+
+use std::sync::Arc;
 
 use super::format::Format;
-use super::instance::from_filter_file;
 use super::own_events::is_gone;
 use super::{Instance, KernelMessage, OwnEvent, Tracefs, TracefsError};
 use kprobed_lang::model::ProbeName;
@@ -49,23 +51,35 @@ impl Tracefs {
             Some(left) => left,
             None => Instance::make(self, instance).map_err(|error| (error, None))?,
         };
-        let verdict = apart.set_filter(name, filter).map_err(|error| (error, apart.message_of_filter(name)));
+        // Each instance has an `error_log` of its own (since 5.2, kernel/trace/trace.c:init_tracer_tracefs).
+        let own = Self::over(Arc::clone(&apart.files), apart.root(), "");
+        let verdict = own.write_filter(&apart.event(name).join("filter"), filter);
         if let Err(error) = apart.remove() {
             tracing::warn!(%error, "cannot remove the instance in which a filter was judged");
         }
         verdict
     }
-}
 
-impl Instance {
-    /// What a fresh instance says of the only filter that it got, which the kernel refused. Each instance has an
-    /// `error_log` of its own (since 5.2, kernel/trace/trace.c:init_tracer_tracefs).
-    fn message_of_filter(&self, name: &ProbeName) -> Option<KernelMessage> {
-        let log = self.files.read(&self.root().join("error_log")).unwrap_or_default();
-        // Kernels that do not log filter errors still leave the text and a caret in the file.
-        KernelMessage::parse_log(&log).pop().or_else(|| {
-            let text = self.files.read(&self.event(name).join("filter")).ok()?;
-            from_filter_file(&text)
+    /// The names of all tracing instances that there are now. The one at the top, with an empty name, is the first.
+    pub fn recorders(&self) -> Vec<String> {
+        let mut names = self.files.names(&self.root().join("instances")).unwrap_or_default();
+        names.push(String::new());
+        names.sort_unstable();
+        names
+    }
+
+    /// The `recorders` in which an event is enabled, or held by a trigger. An instance that was
+    /// removed records nothing.
+    pub fn recording<'a>(
+        &self,
+        recorders: &'a [String],
+        (group, event): (&str, &str),
+    ) -> impl Iterator<Item = &'a String> {
+        let file = ["events", group, event, "enable"].iter().collect::<std::path::PathBuf>();
+        let root = self.root().to_owned();
+        recorders.iter().filter(move |recorder| {
+            let of = if recorder.is_empty() { root.clone() } else { root.join("instances").join(recorder) };
+            self.files.read_trimmed(&of.join(&file)).is_ok_and(|text| text != "0")
         })
     }
 }
@@ -129,5 +143,26 @@ mod tests {
         assert_eq!(tracefs.delete_own(&list, &own).unwrap(), Deleted::NotThere(Presence::Foreign));
         let left = fs::read_to_string(directory.path().join("kprobe_events")).unwrap();
         assert_eq!(left, "p:theirs/one vfs_read\n");
+    }
+
+    #[test]
+    fn who_has_an_event_switched_on_is_found() {
+        let directory = tempfile::tempdir().unwrap();
+        let tracefs = Tracefs::new(directory.path(), directory.path());
+        for (of, text) in
+            [("", "0\n"), ("instances/on/", "1\n"), ("instances/held/", "1*\n"), ("instances/off/", "0\n")]
+        {
+            let event = directory.path().join(of).join("events/g/e");
+            fs::create_dir_all(&event).unwrap();
+            fs::write(event.join("enable"), text).unwrap();
+        }
+        fs::create_dir_all(directory.path().join("instances/without")).unwrap();
+        let all = tracefs.recorders();
+        let names = |event: &str| tracefs.recording(&all, ("g", event)).collect::<Vec<_>>();
+        assert_eq!(all, ["", "held", "off", "on", "without"]);
+        assert_eq!(names("e"), ["held", "on"]);
+        assert!(names("other").is_empty());
+        fs::write(directory.path().join("events/g/e/enable"), "1\n").unwrap();
+        assert_eq!(names("e"), ["", "held", "on"]);
     }
 }

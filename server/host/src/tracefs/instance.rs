@@ -3,16 +3,31 @@
 //!
 //! Owns every file below the directory of the instance. Never changes the definition of an event,
 //! which is the host's.
+//!
+//! Disabling an event does not wait for handlers that run. Kernels up to 6.12 wait when the filter
+//! of an event is removed, for handlers of system calls too
+//! (kernel/trace/trace_events_filter.c:apply_event_filter, tracepoint_synchronize_unregister).
+//! Newer ones free the filter later, without waiting (6.18: 17 us). So the daemon does both: it
+//! removes a filter, and asks for a grace period.
 
 use std::fs::{File, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use rustix::thread::{MembarrierCommand, membarrier};
+
 use super::instance_form::{clock_in_force, size_kib};
-use super::{BufferStats, ControlFiles, KernelMessage, Tracefs, TracefsError, control_file};
+use super::{ControlFiles, KernelMessage, Tracefs, TracefsError, control_file};
 use crate::kernel::threads_of_this_process;
 use kprobed_lang::model::ProbeName;
+
+/// A filter that every event takes: all have the field
+/// (kernel/trace/trace_events.c:trace_define_common_fields).
+const ANY_FILTER: &str = "common_pid == 0";
+
+/// A filter that every event passes.
+const ALL_FILTER: &str = "common_pid >= 0";
 
 /// A tracing instance (`instances/NAME`). The definitions of events are the host's; enabling,
 /// filters and buffers are its own.
@@ -236,6 +251,79 @@ impl Instance {
     pub fn saved_cmdlines(tracefs: &Tracefs) -> Result<String, TracefsError> {
         tracefs.files.read(&tracefs.root().join("saved_cmdlines"))
     }
+
+    /// Clears the filter of an event that was switched off, and waits until no CPU is still writing
+    /// one.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn clear_filter_and_settle(&self, name: &ProbeName) -> Result<(), TracefsError> {
+        self.set_filter(name, ANY_FILTER)?;
+        self.set_filter(name, "")?;
+        grace_period();
+        Ok(())
+    }
+
+    /// Waits as [`Instance::clear_filter_and_settle`] does, but by writing the filter of an event
+    /// that records: the filter stays the same.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn settle_by(&self, name: &ProbeName, filter: &str) -> Result<(), TracefsError> {
+        if filter.is_empty() {
+            self.set_filter(name, ALL_FILTER)?;
+        }
+        self.set_filter(name, filter)?;
+        grace_period();
+        Ok(())
+    }
+}
+
+/// Waits until every handler that runs has ended: they cannot be preempted while they record, so
+/// that this is a grace period of RCU (kernel/sched/membarrier.c: `MEMBARRIER_CMD_GLOBAL`, since
+/// 4.3). With one CPU it takes no time: none can run while it is requested.
+pub fn grace_period() {
+    if let Err(error) = membarrier(MembarrierCommand::Global) {
+        // With CPUs that have no tick (`nohz_full`). On kernels up to 6.12 the filter is enough.
+        tracing::debug!(%error, "cannot wait for a grace period");
+    }
+}
+
+/// Counters of one CPU's ring buffer (kernel/trace/trace.c:tracing_stats_read). They start from
+/// zero when the buffer is reset, which also happens when an event that was ever enabled in the
+/// instance is removed.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct BufferStats {
+    /// Events in the buffer that were not read yet.
+    pub entries: u64,
+    /// Events overwritten before they were read.
+    pub overrun: u64,
+    /// Events that the kernel gave up because too many writers were nested.
+    pub commit_overrun: u64,
+    /// Events that the kernel refused because the buffer was full and overwriting is off.
+    pub dropped: u64,
+    /// Events read.
+    pub read: u64,
+}
+
+impl BufferStats {
+    /// Parses `NAME: VALUE` lines. Missing lines count as 0: kernels differ in what they print.
+    fn parse(text: &str) -> Self {
+        let value = |name: &str| {
+            text.lines()
+                .filter_map(|line| line.split_once(':'))
+                .find(|(key, _)| *key == name)
+                .and_then(|(_, value)| value.trim().parse().ok())
+                .unwrap_or(0)
+        };
+        Self {
+            entries: value("entries"),
+            overrun: value("overrun"),
+            commit_overrun: value("commit overrun"),
+            dropped: value("dropped events"),
+            read: value("read events"),
+        }
+    }
 }
 
 impl Tracefs {
@@ -254,25 +342,30 @@ impl Tracefs {
         // Another program may have set one there.
         let theirs = self.files.read_trimmed(&path).ok();
         let theirs = theirs.filter(|text| text != "none" && from_filter_file(text).is_none());
-        let before = self.last_message().unwrap_or_default();
-        let verdict = self.files.write(&path, filter).map_err(|error| {
-            let message =
-                self.last_message().unwrap_or_default().filter(|message| Some(message) != before.as_ref());
-            // Kernels that do not log filter errors still leave the text and a caret in the file.
-            let message =
-                message.or_else(|| self.files.read(&path).ok().and_then(|text| from_filter_file(&text)));
-            (error, message)
-        });
+        let verdict = self.write_filter(&path, filter);
         // Always: a refused text stays in the file.
         if let Err(error) = self.files.write(&path, theirs.as_deref().unwrap_or("0")) {
             tracing::warn!(%error, "cannot remove a tried filter");
         }
         verdict
     }
+
+    /// Writes a filter, with what the kernel says if it refuses it.
+    pub(super) fn write_filter(
+        &self,
+        path: &Path,
+        filter: &str,
+    ) -> Result<(), (TracefsError, Option<KernelMessage>)> {
+        self.with_message(|| self.files.write(path, filter)).map_err(|(error, message)| {
+            // Kernels that do not log filter errors still leave the text and a caret in the file.
+            let of_file = || self.files.read(path).ok().and_then(|text| from_filter_file(&text));
+            (error, message.or_else(of_file))
+        })
+    }
 }
 
 /// Reads what a filter file shows after a refusal: the text, a caret line, and `parse_error: TEXT`.
-pub(super) fn from_filter_file(text: &str) -> Option<KernelMessage> {
+fn from_filter_file(text: &str) -> Option<KernelMessage> {
     let [command, caret, message] = text.lines().collect::<Vec<_>>().try_into().ok()?;
     let reason = message.strip_prefix("parse_error: ")?;
     let rebuilt =
@@ -289,5 +382,14 @@ mod tests {
         let message = from_filter_file("foo == 1\n^\nparse_error: Field not found\n").unwrap();
         assert_eq!((message.text.as_str(), message.position), ("Field not found", 0));
         assert_eq!(from_filter_file("none\n"), None);
+    }
+
+    #[test]
+    fn values_are_found() {
+        let text = "entries: 11\noverrun: 7\ncommit overrun: 1\nbytes: 868\noldest event ts:     1.590898\ndropped events: 2\nread events: 42\n";
+        assert_eq!(
+            BufferStats::parse(text),
+            BufferStats { entries: 11, overrun: 7, commit_overrun: 1, dropped: 2, read: 42 }
+        );
     }
 }

@@ -130,10 +130,17 @@ impl Instance {
         };
         let claim = Claim::on_new(&instance.root)?;
         let [_, other] = options.names();
-        match Claim::on(&tracefs.root().join("instances").join(other)) {
-            Ok(_) => Ok((instance, claim)),
+        let other = Claim::on(&tracefs.root().join("instances").join(other));
+        let (instance, _) = instance.unless_failed(other)?;
+        Ok((instance, claim))
+    }
+
+    /// Removes it if a step after it was made has failed: it is incomplete.
+    fn unless_failed<T>(self, outcome: Result<T, ClaimError>) -> Result<(Self, T), ClaimError> {
+        match outcome {
+            Ok(value) => Ok((self, value)),
             Err(error) => {
-                if let Err(error) = instance.remove() {
+                if let Err(error) = self.remove() {
                     tracing::warn!(%error, "cannot remove an incomplete trace instance");
                 }
                 Err(error)
@@ -185,15 +192,7 @@ impl Instance {
             next.bring_into_form(options)?;
             Ok(claim)
         });
-        match prepared {
-            Ok(claim) => Ok((next, claim)),
-            Err(error) => {
-                if let Err(error) = next.remove() {
-                    tracing::warn!(%error, "cannot remove an incomplete trace instance");
-                }
-                Err(error)
-            }
-        }
+        next.unless_failed(prepared)
     }
 
     pub(super) fn make(tracefs: &Tracefs, name: &str) -> Result<Self, TracefsError> {

@@ -36,8 +36,7 @@ pub struct LineError {
 impl ListedProbe {
     /// Group and event as they are printed, whatever their form.
     pub fn group_and_event(&self) -> Option<(&str, &str)> {
-        let (head, _) = self.line.split_once(' ')?;
-        head.split_once(':')?.1.split_once('/')
+        names_of(&self.line)
     }
 
     /// Parses a listing. Lines of another form are left out.
@@ -46,11 +45,14 @@ impl ListedProbe {
     }
 }
 
-/// `p:GROUP/EVENT PLACE ...` or `rN:GROUP/EVENT PLACE ...`.
-fn parse_line(line: &str) -> Option<ListedProbe> {
+/// Group and event of `p:GROUP/EVENT PLACE ...` or `rN:GROUP/EVENT PLACE ...`.
+fn names_of(line: &str) -> Option<(&str, &str)> {
     let (head, _) = line.split_once(' ')?;
-    let (_, full_name) = head.split_once(':')?;
-    let (group, event) = full_name.split_once('/')?;
+    head.split_once(':')?.1.split_once('/')
+}
+
+fn parse_line(line: &str) -> Option<ListedProbe> {
+    let (group, event) = names_of(line)?;
     Some(ListedProbe {
         name: ProbeName::new(group, event).ok(),
         event: event.to_owned(),
@@ -96,9 +98,8 @@ impl Tracefs {
 
     /// Whether there is an event of the name in `LETTERS:GROUP/EVENT …`.
     fn has_event_of(&self, line: &str) -> bool {
-        parse_line(line)
-            .and_then(|parsed| parsed.name)
-            .is_some_and(|name| self.has_event(name.group(), name.event()))
+        let is_name = |(group, event): &(&str, &str)| ProbeName::new(group, event).is_ok();
+        names_of(line).filter(is_name).is_some_and(|(group, event)| self.has_event(group, event))
     }
 
     /// Appends one definition.
@@ -111,11 +112,10 @@ impl Tracefs {
 
     /// Appends a line to a file, with what the kernel says of it in `error_log`.
     pub(super) fn append_line(&self, path: &Path, line: &str) -> Result<(), LineError> {
-        let before = self.last_message().unwrap_or_default();
-        self.files.append(path, line).map_err(|error| {
-            let message = self.last_message().unwrap_or_default();
-            let message = message.filter(|message| Some(message) != before.as_ref());
-            LineError { line: line.to_owned(), error, message }
+        self.with_message(|| self.files.append(path, line)).map_err(|(error, message)| LineError {
+            line: line.to_owned(),
+            error,
+            message,
         })
     }
 }

@@ -192,30 +192,14 @@ fn is_hash_of(listed: &str, before: &str) -> bool {
 /// MAX_ARGSTR_LEN).
 const COMPARED_BYTES: usize = 63;
 
-/// A line that deletes one event.
-#[derive(Debug, PartialEq, Eq)]
-struct Deletion {
-    line: String,
-    /// Whether the line has the place, so that the kernel leaves other places of the same name
-    /// alone.
-    has_place: bool,
-}
-
-impl Deletion {
-    /// Names the place and the arguments as they are listed: since 5.4 the kernel deletes only what
-    /// has them (kernel/trace/trace_kprobe.c: trace_kprobe_match_command_head). Arguments from the
-    /// first overlong one on are left out.
-    fn of(own: &OwnEvent) -> Self {
-        let mut line = format!("-:{}", own.name);
-        let mut words = own.listing.split(' ').skip(1).take_while(|word| word.len() <= COMPARED_BYTES);
-        let mut has_place = false;
-        for word in &mut words {
-            has_place = true;
-            line.push(' ');
-            line.push_str(word);
-        }
-        Self { line, has_place }
-    }
+/// A line that deletes one event, and whether it has the place, so that the kernel leaves other
+/// places of the same name alone. It names the place and the arguments as they are listed: since 5.4
+/// the kernel deletes only what has them (kernel/trace/trace_kprobe.c: trace_kprobe_match_command_head).
+/// Arguments from the first overlong one on are left out.
+fn deletion(own: &OwnEvent) -> (String, bool) {
+    let words = own.listing.split(' ').skip(1).take_while(|word| word.len() <= COMPARED_BYTES);
+    let words: Vec<_> = std::iter::once(format!("-:{}", own.name)).chain(words.map(str::to_owned)).collect();
+    (words.join(" "), words.len() > 1)
 }
 
 /// Outcome of a deletion.
@@ -359,7 +343,7 @@ impl Tracefs {
         if own.is_of_host() {
             return Ok(Deleted::NotThere(Presence::Foreign));
         }
-        let Deletion { line, has_place } = Deletion::of(own);
+        let (line, has_place) = deletion(own);
         let presence = if has_place { self.presence_in(list, own)? } else { self.presence(own)? };
         match presence {
             Presence::Shared if !has_place => {
@@ -427,14 +411,14 @@ mod tests {
 
     #[test]
     fn deletions_name_what_is_deleted() {
-        let line = |listing: &str| Deletion::of(&own(listing)).line;
+        let line = |listing: &str| deletion(&own(listing)).0;
         assert_eq!(line("p:kprobes/fork kernel_clone"), "-:kprobes/fork kernel_clone");
         assert_eq!(line("r8:kprobes/fork a+4 x=$retval:s32"), "-:kprobes/fork a+4 x=$retval:s32");
         // The kernel compares 63 bytes of each.
         let (long, rest) = ("x".repeat(64), "b=%si:x8");
         assert_eq!(line(&format!("p:kprobes/fork f a=%di {long} {rest}")), "-:kprobes/fork f a=%di");
-        let place = Deletion::of(&own(&format!("p:kprobes/fork {long} {rest}")));
-        assert_eq!(place, Deletion { line: "-:kprobes/fork".to_owned(), has_place: false });
+        let place = deletion(&own(&format!("p:kprobes/fork {long} {rest}")));
+        assert_eq!(place, ("-:kprobes/fork".to_owned(), false));
         let just = "x".repeat(63);
         assert_eq!(line(&format!("p:kprobes/fork {just}")), format!("-:kprobes/fork {just}"));
     }
@@ -510,7 +494,7 @@ mod tests {
         #[test]
         fn deletions_are_made_of_the_listing(words in prop::collection::vec("[!-~]{1,80}", 1..8)) {
             let listing = format!("p:kprobes/fork {}", words.join(" "));
-            let Deletion { line, has_place } = Deletion::of(&own(&listing));
+            let (line, has_place) = deletion(&own(&listing));
             let named: Vec<_> = line.split(' ').collect();
             prop_assert_eq!(named[0], "-:kprobes/fork");
             prop_assert!(named[1..].iter().zip(&words).all(|(a, b)| a == b));

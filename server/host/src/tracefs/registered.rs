@@ -4,6 +4,7 @@
 //! module that is not loaded); this list is the only positive proof.
 
 use super::{Tracefs, TracefsError};
+use crate::kernel::hex;
 use kprobed_lang::definition::ProbeKind;
 
 /// One line of the list: `ADDRESS k|r SYMBOL+0xOFFSET [MODULE] [FLAGS]...`.
@@ -30,7 +31,7 @@ impl RegisteredProbe {
 
 fn parse_line(line: &str) -> Option<RegisteredProbe> {
     let mut words = line.split_ascii_whitespace();
-    let address = u64::from_str_radix(words.next()?.trim_start_matches("0x"), 16).ok()?;
+    let address = hex(words.next()?)?;
     let kind = match words.next()? {
         "k" => ProbeKind::Entry,
         "r" => ProbeKind::Return,

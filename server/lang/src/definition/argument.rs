@@ -31,6 +31,31 @@ pub(super) struct Arguments {
     pub(super) findings: Vec<Diagnostic>,
 }
 
+/// The finding for too many arguments. 6.1 drops them silently, 6.12 refuses without a message in
+/// `error_log`: see `Features::refuses_many_args`.
+pub(super) fn too_many(count: usize, span: Span, features: &Features) -> Diagnostic {
+    let message = format!("{count} arguments are too many");
+    let problem = Diagnostic::error(Code::TooManyArgs, span, message).at(Step::ArgumentCount);
+    if features.refuses_many_args { problem } else { problem.by_kprobed() }
+}
+
+/// Adds an argument to the bytes of the record. Only the first that makes it too large is a finding.
+pub(super) fn too_large(
+    (index, argument): (usize, &Argument),
+    span: Span,
+    fixed_bytes: &mut usize,
+    features: &Features,
+) -> Option<Diagnostic> {
+    let most = features.fixed_record_max_bytes;
+    let fitted = *fixed_bytes <= most;
+    *fixed_bytes += argument.fixed_bytes();
+    (fitted && *fixed_bytes > most).then(|| {
+        let message = format!("the record is larger than {most} bytes from here on");
+        let problem = Diagnostic::error(Code::EventTooBig, span, message);
+        problem.at(Step::Argument(index, ArgumentStep::Record))
+    })
+}
+
 /// All arguments, with at most one finding for each.
 pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, fetch: FetchParser<'_>) -> Arguments {
     let FetchParser { features, .. } = fetch;
@@ -40,15 +65,7 @@ pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, fetch: FetchParser<
         words.iter().any(|word| word.text.starts_with("$arg")) && fetch.numbers_become_names();
     let refused = function_arguments(words, &fetch, becomes_names, &mut out.findings);
     if let (Some(first), Some(last)) = (words.get(ARGS_MAX), words.last()) {
-        // 6.1 drops them silently, 6.12 refuses without a message in error_log: see
-        // `Features::refuses_many_args`.
-        let problem = Diagnostic::error(
-            Code::TooManyArgs,
-            Span::new(first.start, last.end()),
-            format!("{} arguments are too many", words.len()),
-        )
-        .at(Step::ArgumentCount);
-        out.findings.push(if features.refuses_many_args { problem } else { problem.by_kprobed() });
+        out.findings.push(too_many(words.len(), Span::new(first.start, last.end()), features));
     }
     let mut taken: Vec<String> = Vec::new();
     let mut fixed_bytes = 0;
@@ -63,16 +80,8 @@ pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, fetch: FetchParser<
             out.findings.push(finding);
         } else {
             taken.extend(names::kernel_argument_name(&argument, index, becomes_names));
-            let fitted = fixed_bytes <= features.fixed_record_max_bytes;
-            fixed_bytes += argument.fixed_bytes();
-            if fitted && fixed_bytes > features.fixed_record_max_bytes {
-                let message = format!(
-                    "the record is larger than {} bytes from here on",
-                    features.fixed_record_max_bytes
-                );
-                let problem = Diagnostic::error(Code::EventTooBig, argument.fetch.span, message);
-                out.findings.push(problem.at(Step::Argument(index, ArgumentStep::Record)));
-            }
+            let span = argument.fetch.span;
+            out.findings.extend(too_large((index, &argument), span, &mut fixed_bytes, features));
         }
         out.args.push(argument);
     }
@@ -193,10 +202,8 @@ impl ArgumentParser<'_> {
         if let Err(finding) = self.check_length(body).map_err(step(ArgumentStep::Length)) {
             return not_read(finding);
         }
-        let (expression, ty) = match body.split_once(':') {
-            Some((expression, ty)) => (expression, Some(ty)),
-            None => (body, None),
-        };
+        let (expression, ty) =
+            body.split_once(':').map_or((body, None), |(expression, ty)| (expression, Some(ty)));
         let text_only = matches!(expression.text, "$comm" | "$COMM") || expression.text.starts_with("\\\"");
         let ty = ty.map(|ty| types::parse(ty, text_only, self.features())).transpose();
         let ty = match ty.map_err(step(ArgumentStep::Type)) {

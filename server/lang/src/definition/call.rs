@@ -18,7 +18,7 @@
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::line::Word;
-use super::names::is_identifier;
+use super::names::{is_identifier, is_of_name};
 
 /// Calls that a return probe has room for at a time: the most that kernels give
 /// (kernel/trace/trace_kprobe.c: KRETPROBE_MAXACTIVE_MAX). A return that is missed leaves a call without its end.
@@ -99,10 +99,9 @@ fn lines(function: &str, arguments: &[Word<'_>], value: Option<Word<'_>>) -> Res
     }
     let mut exit = format!("r{MAXACTIVE} {function}");
     if let Some(value) = value {
-        let (name, kind) = match value.split_once(':') {
-            Some((name, kind)) => (name.trimmed(), Some(kind.text.trim())),
-            None => (value, None),
-        };
+        let (name, kind) = value
+            .split_once(':')
+            .map_or((value, None), |(name, kind)| (name.trimmed(), Some(kind.text.trim())));
         if !is_identifier(name.text) {
             let message = "the name of the return value is expected behind `->`";
             return Err(unexpected(value, message, "write `-> NAME` or `-> NAME:TYPE`, as in `-> fd:s32`"));
@@ -132,10 +131,8 @@ fn plain(part: Word<'_>) -> Option<Argument> {
     if part.text == "*" {
         return Some(Argument { name: None, line: "$arg*".to_owned() });
     }
-    let (value, kind) = match part.text.split_once(':') {
-        Some((value, kind)) => (value, Some(kind)),
-        None => (part.text, None),
-    };
+    let (value, kind) =
+        part.text.split_once(':').map_or((part.text, None), |(value, kind)| (value, Some(kind)));
     let is_type = |kind: &str| {
         !kind.is_empty() && kind.chars().all(|c| is_of_name(c) || matches!(c, '[' | ']' | '@' | '/'))
     };
@@ -143,10 +140,7 @@ fn plain(part: Word<'_>) -> Option<Argument> {
     if part.text == "NULL" || kind.is_some_and(|kind| !is_type(kind)) {
         return None;
     }
-    let (name, path) = match value.split_once('=') {
-        Some((name, path)) => (Some(name), path),
-        None => (None, value),
-    };
+    let (name, path) = value.split_once('=').map_or((None, value), |(name, path)| (Some(name), path));
     let last = last_of_path(path)?;
     if name.is_some_and(|name| !is_identifier(name)) {
         return None;
@@ -249,10 +243,6 @@ fn is_function(text: &str) -> bool {
         }
         None => is_name(text),
     }
-}
-
-fn is_of_name(c: char) -> bool {
-    c.is_ascii_alphanumeric() || c == '_'
 }
 
 #[cfg(test)]

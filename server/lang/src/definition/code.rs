@@ -18,7 +18,7 @@ const EILSEQ: i32 = 84;
 const EOPNOTSUPP: i32 = 95;
 
 macro_rules! codes {
-    ($($(#[$doc:meta])* $variant:ident $name:literal $text:literal $hint:literal;)*) => {
+    ($($(#[$doc:meta])* $variant:ident $name:literal $($text:literal $hint:literal)?;)*) => {
         /// A problem of a definition.
         #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
         #[non_exhaustive]
@@ -38,12 +38,12 @@ macro_rules! codes {
 
             /// What the kernel writes into `error_log`; empty for a problem that only we report.
             pub const fn kernel_text(self) -> &'static str {
-                match self { $(Self::$variant => $text,)* }
+                match self { $(Self::$variant => concat!("" $(, $text)?),)* }
             }
 
             /// What to write instead, in general; empty if the message of the problem says it.
             pub const fn hint(self) -> &'static str {
-                match self { $(Self::$variant => $hint,)* }
+                match self { $(Self::$variant => concat!("" $(, $hint)?),)* }
             }
         }
     };
@@ -274,69 +274,48 @@ codes! {
     BadInsnBndry "BAD_INSN_BNDRY" "Probe point is not an instruction boundary"
         "use an offset at which an instruction starts";
     /// Ours: the kernel has no name for the place at the offset.
-    UnnamedPlace "BAD_PROBE_ADDR" ""
-        "";
+    UnnamedPlace "BAD_PROBE_ADDR";
     /// Ours: a symbol that an argument reads (`@SYMBOL`) does not exist.
-    UnknownMemorySymbol "UNKNOWN_MEMORY_SYMBOL" ""
-        "";
+    UnknownMemorySymbol "UNKNOWN_MEMORY_SYMBOL";
     /// Ours: a return probe at an address that is not a function's entry.
-    NotEntryAddress "NOT_FUNCTION_ENTRY" ""
-        "";
+    NotEntryAddress "NOT_FUNCTION_ENTRY";
     /// Ours: a function whose return must not be touched.
-    ReturnBlacklisted "RETURN_BLACKLISTED" ""
-        "";
+    ReturnBlacklisted "RETURN_BLACKLISTED";
     /// Ours: a function that ftrace does not trace.
-    NotraceFunction "NOTRACE_FUNCTION" ""
-        "";
+    NotraceFunction "NOTRACE_FUNCTION";
     /// Ours: not code of the kernel or of a module.
-    NotText "NOT_KERNEL_TEXT" ""
-        "";
+    NotText "NOT_KERNEL_TEXT";
     /// Ours: a range that kprobes must not touch.
-    Blacklisted "BLACKLISTED" ""
-        "";
+    Blacklisted "BLACKLISTED";
     /// Ours: part of a jump label.
-    JumpLabel "JUMP_LABEL" ""
-        "";
+    JumpLabel "JUMP_LABEL";
     /// Ours: part of a static call.
-    StaticCall "STATIC_CALL" ""
-        "";
+    StaticCall "STATIC_CALL";
     /// Ours: the instruction of a BUG or WARN.
-    BugTrap "BUG_TRAP" ""
-        "";
+    BugTrap "BUG_TRAP";
     /// Ours: the padding or the type hash in front of a function.
-    Preamble "FUNCTION_PREAMBLE" ""
-        "";
+    Preamble "FUNCTION_PREAMBLE";
     /// Ours: the bytes at the place cannot be read.
-    UnreadableCode "UNREADABLE_CODE" ""
-        "";
+    UnreadableCode "UNREADABLE_CODE";
     /// Ours: an instruction that traps by itself.
-    TrapInstruction "TRAP_INSTRUCTION" ""
-        "";
+    TrapInstruction "TRAP_INSTRUCTION";
     /// Ours: an instruction that can be neither executed out of line nor emulated.
-    UnsupportedInstruction "UNSUPPORTED_INSTRUCTION" ""
-        "";
+    UnsupportedInstruction "UNSUPPORTED_INSTRUCTION";
     /// Ours: the offset is after the end of the function. If the kernel refuses what is there, it does so for another
     /// reason; if it accepts that, this daemon does not.
-    OutsideFunction "OUTSIDE_FUNCTION" ""
-        "";
+    OutsideFunction "OUTSIDE_FUNCTION";
     /// Ours: the kernel may replace the place by a jump over an instruction that other code jumps to.
-    JumpOverLanding "JUMP_OVER_LANDING" ""
-        "";
+    JumpOverLanding "JUMP_OVER_LANDING";
     /// Ours: the kernel expects that the instruction faults.
-    ExpectedFault "EXPECTED_FAULT" ""
-        "";
+    ExpectedFault "EXPECTED_FAULT";
     /// Ours: a conditional jump goes the wrong way.
-    MisjudgedJump "MISJUDGED_JUMP" ""
-        "";
+    MisjudgedJump "MISJUDGED_JUMP";
     /// Ours: the kernel reads behind the end of the module.
-    EndOfModule "END_OF_MODULE" ""
-        "";
+    EndOfModule "END_OF_MODULE";
     /// Ours: the CPU can have no table of interrupts there.
-    NoInterruptTable "NO_INTERRUPT_TABLE" ""
-        "";
+    NoInterruptTable "NO_INTERRUPT_TABLE";
     /// Ours: the kernel accepts it, and never arms it.
-    NeverArmed "NEVER_ARMED" ""
-        "";
+    NeverArmed "NEVER_ARMED";
     /// The kernel refused to register the probe.
     FailRegProbe "FAIL_REG_PROBE" "Failed to register probe event"
         "this address cannot be probed";
@@ -362,8 +341,7 @@ codes! {
     EventHasNoSwitch "EVENT_HAS_NO_SWITCH" ""
         "choose an event that has a file `enable` below `events/` in tracefs";
     /// Ours (the kernel logs nothing): a deletion that fits no event.
-    NoSuchProbe "NO_SUCH_PROBE" ""
-        "";
+    NoSuchProbe "NO_SUCH_PROBE";
     /// Ours: a deletion that fits only events that the daemon did not define.
     ForeignProbe "FOREIGN_PROBE" ""
         "the program that defined it can delete it";
@@ -371,8 +349,7 @@ codes! {
     DeletesLocation "DELETES_LOCATION" ""
         "name the event alone: `-:GRP/EVENT`";
     /// Ours: known to the kernel, not to us; or not a kernel probe at all.
-    UnsupportedFeature "UNSUPPORTED_FEATURE" ""
-        "";
+    UnsupportedFeature "UNSUPPORTED_FEATURE";
     /// Ours (the kernel logs nothing): longer than the kernel's line buffer.
     LineTooLong "LINE_TOO_LONG" ""
         "a line has at most 4094 bytes: use two probes";
@@ -405,29 +382,21 @@ codes! {
     DangerousMemory "DANGEROUS_MEMORY" ""
         "read another address: a kernel with the fix of Linux 6.8 reads nothing there either";
     /// Ours (a warning): a number from memory without a proof that it was read.
-    Unproven "UNPROVEN_VALUE" ""
-        "";
+    Unproven "UNPROVEN_VALUE";
     /// Ours (a warning): an argument's register, read when the function returns.
-    RegisterAtReturn "REGISTER_AT_RETURN" ""
-        "";
+    RegisterAtReturn "REGISTER_AT_RETURN";
     /// Ours (a warning): `$argN` is read as something else than what the function has there.
-    ArgumentType "ARGUMENT_TYPE" ""
-        "";
+    ArgumentType "ARGUMENT_TYPE";
     /// Ours (a warning): a harmful part, which the kernel gets in another form.
-    Rewritten "REWRITTEN" ""
-        "";
+    Rewritten "REWRITTEN";
     /// Ours (a warning): a function that a livepatch has redirected.
-    Livepatched "LIVEPATCHED" ""
-        "";
+    Livepatched "LIVEPATCHED";
     /// Ours (a warning): a place in a module that is not loaded, of which nothing is proven.
-    ModuleAbsent "MODULE_ABSENT" ""
-        "";
+    ModuleAbsent "MODULE_ABSENT";
     /// Ours (a warning): a word of the first version of the language.
-    OldDialect "OLD_DIALECT" ""
-        "";
+    OldDialect "OLD_DIALECT";
     /// Ours: a form of an older language that no probe of today can record.
-    NoEquivalent "NO_EQUIVALENT" ""
-        "";
+    NoEquivalent "NO_EQUIVALENT";
     /// Ours: a token that is not allowed at its position in a function prototype.
     UnexpectedToken "UNEXPECTED_TOKEN" ""
         "write FUNCTION(TYPE NAME, TYPE NAME[INDEX], NULL, ...)";
@@ -438,17 +407,13 @@ codes! {
     TooManyParameters "TOO_MANY_PARAMETERS" ""
         "a prototype has at most 6 parameters: write a line with `$arg7` for more";
     /// Ours (a warning): a form of a prototype that was read in several ways.
-    AmbiguousPrototype "AMBIGUOUS_PROTOTYPE" ""
-        "";
+    AmbiguousPrototype "AMBIGUOUS_PROTOTYPE";
     /// Ours (a warning): a value of which only a part can be recorded.
-    PartOfValue "PART_OF_VALUE" ""
-        "";
+    PartOfValue "PART_OF_VALUE";
     /// Ours (a warning): several functions of that name, with other parameters.
-    AmbiguousTypes "AMBIGUOUS_TYPES" ""
-        "";
+    AmbiguousTypes "AMBIGUOUS_TYPES";
     /// Ours (a warning): what a prototype leaves open or the kernel cannot do, and the daemon adds.
-    Completed "COMPLETED" ""
-        "";
+    Completed "COMPLETED";
 }
 
 impl Code {

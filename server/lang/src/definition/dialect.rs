@@ -11,7 +11,7 @@
 //! 1. A text with a `(` is a function prototype if only a name precedes it, or if it does not start
 //!    with `p`, `r` or `-`. No line of `kprobe_events` looks like that.
 //! 2. A bare `aN`, `sN`, `sa`, `rv` or `ra` in a line is a word of 2009 unless it can be the name
-//!    of a parameter: the function has a parameter of that name ([`Parameters`]), and names can be
+//!    of a parameter: the function has a parameter of that name ([`KernelNames`]), and names can be
 //!    used at the place, which is never so at an address, and in return probes only if the kernel
 //!    keeps arguments. If the parameters of the function are not known, the word is what the kernel
 //!    reads it as: a name if the kernel resolves names. This never changes the meaning of a
@@ -30,11 +30,11 @@ use super::event;
 use super::features::Features;
 use super::legacy::{self, BareWords, OldLine};
 use super::line;
-use super::parameters::{Parameters, UnknownParameters};
+use super::names::is_of_name;
 use super::parse::{self, Parsed};
 use super::prototype;
 use super::shell;
-use super::short::{self, Expansion, KernelNames, Short};
+use super::short::{self, Expansion, KernelNames, Short, UnknownKernel};
 use super::step::Step;
 
 /// A language for definitions.
@@ -154,7 +154,7 @@ pub fn parse(text: &str, features: &Features) -> Result<Definition, Vec<Diagnost
 
 /// Parses the only definition in `text`, in any dialect, without knowing any function.
 pub fn parse_any(text: &str, features: &Features) -> Reading {
-    parse_any_knowing(text, features, &UnknownParameters)
+    parse_any_knowing(text, features, &UnknownKernel)
 }
 
 /// Like [`parse_any`], with what is known of the running kernel.
@@ -210,18 +210,13 @@ fn line_or_event(text: &str, features: &Features, names: &dyn KernelNames) -> (D
 
 /// Parses the only definition in `text` in this dialect.
 pub fn parse_as(dialect: Dialect, text: &str, features: &Features) -> Reading {
-    parse_as_knowing(dialect, text, features, &UnknownParameters)
+    parse_as_knowing(dialect, text, features, &UnknownKernel)
 }
 
-fn parse_as_knowing(
-    dialect: Dialect,
-    text: &str,
-    features: &Features,
-    parameters: &dyn Parameters,
-) -> Reading {
+fn parse_as_knowing(dialect: Dialect, text: &str, features: &Features, names: &dyn KernelNames) -> Reading {
     let parsed = match dialect {
-        Dialect::Kernel => kernel(text, parse::read(text, features, parameters)),
-        Dialect::Legacy => old(text, features, BareWords::Old, &UnknownParameters).0,
+        Dialect::Kernel => kernel(text, parse::read(text, features, names)),
+        Dialect::Legacy => old(text, features, BareWords::Old, &UnknownKernel).0,
         Dialect::Prototype => prototype::read(text, features),
     };
     Reading::of(dialect, parsed)
@@ -262,18 +257,17 @@ fn asked(text: &str) -> Result<Option<Dialect>, Diagnostic> {
 }
 
 /// Parses a line that may have words of 2009. Returns whether it has any.
-fn old(text: &str, features: &Features, bare: BareWords, parameters: &dyn Parameters) -> (Parsed, bool) {
+fn old(text: &str, features: &Features, bare: BareWords, names: &dyn KernelNames) -> (Parsed, bool) {
     let words = match line::single(text) {
         Ok(words) => words,
         Err(finding) => return (finding.into(), false),
     };
-    let Some(OldLine { rewritten, warnings, findings }) =
-        legacy::rewritten(&words, features, bare, parameters)
+    let Some(OldLine { rewritten, warnings, findings }) = legacy::rewritten(&words, features, bare, names)
     else {
-        let parsed = parse::read_words(text, &words, features, parameters);
+        let parsed = parse::read_words(text, &words, features, names);
         return (kernel(text, parsed), false);
     };
-    let parsed = rewritten.moved_to_text(parse::read(rewritten.line(), features, parameters));
+    let parsed = rewritten.moved_to_text(parse::read(rewritten.line(), features, names));
     let mut parsed = kernel(text, parsed);
     // A word has one problem: the first that the kernel finds.
     parsed.findings.extend(findings);
@@ -295,7 +289,7 @@ fn is_prototype(text: &str) -> bool {
     let rest = text[first.start..].split(['\n', '#']).next().unwrap_or_default();
     let Some((before, _)) = rest.split_once('(') else { return false };
     let name = before.trim_end();
-    let identifier = !name.is_empty() && name.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_');
+    let identifier = !name.is_empty() && name.chars().all(is_of_name);
     let could_be_line = name.starts_with(['p', 'r', '-']);
     identifier || !could_be_line || (name.split_whitespace().count() == 1 && !name.contains(':'))
 }

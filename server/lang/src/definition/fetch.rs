@@ -7,14 +7,14 @@
 //! usable with a type, or fits the fetch program: that is in `program`.
 
 use super::Span;
-use super::ast::{BtfMember, BtfRoot, Fetch, FetchKind, MemoryAddress, Register};
+use super::ast::{BtfMember, BtfRoot, Fetch, FetchKind, MemoryAddress, Place, ProbeKind, Register};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
 use super::line::Word;
 use super::names::is_identifier;
 use super::number;
-use super::parameters::Parameters;
+use super::short::KernelNames;
 use super::step::{PartStep, Step};
 
 /// Highest N of `$stackN` and `$argN`: words of a kernel stack of 16 KiB (`PARAM_MAX_STACK`).
@@ -39,8 +39,8 @@ pub(super) struct FetchParser<'f> {
     pub(super) argument: usize,
     pub(super) features: &'f Features,
     pub(super) site: Site,
-    /// The parameters of the function, as far as they are known.
-    pub(super) parameters: &'f dyn Parameters,
+    /// The kernel, as far as it is known.
+    pub(super) names: &'f dyn KernelNames,
     /// Module and function that the place names.
     pub(super) function: Option<(Option<&'f str>, &'f str)>,
 }
@@ -70,6 +70,27 @@ fn after(read: FetchKind, finding: Diagnostic) -> Box<Unread> {
 }
 
 type Parsed = Result<FetchKind, Box<Unread>>;
+
+impl<'f> FetchParser<'f> {
+    /// The parser of the first argument at a place, if that could be parsed.
+    pub(super) fn new(
+        place: Option<&'f Place>,
+        kind: ProbeKind,
+        features: &'f Features,
+        names: &'f dyn KernelNames,
+    ) -> Self {
+        let (site, function) = match (place, kind) {
+            (Some(Place::Address { .. } | Place::Event { .. }), _) => (Site::Address, None),
+            (_, ProbeKind::Entry | ProbeKind::Event) => (Site::Entry, place),
+            (_, ProbeKind::Return) => (Site::Return, place),
+        };
+        let function = function.and_then(|place| match place {
+            Place::Symbol { module, symbol, .. } => Some((module.as_deref(), symbol.as_str())),
+            _ => None,
+        });
+        Self { argument: 0, features, site, names, function }
+    }
+}
 
 impl FetchParser<'_> {
     /// One expression; `depth` dereferences are around it.
@@ -288,7 +309,7 @@ impl FetchParser<'_> {
 
     /// Whether the kernel replaces words that are a plain `$argN` by the names of parameters.
     pub(super) fn numbers_become_names(&self) -> bool {
-        let found = || self.function.and_then(|(module, name)| self.parameters.found_by_kernel(module, name));
+        let found = || self.function.and_then(|(module, name)| self.names.finds_parameters(module, name));
         self.features.btf_args && found().unwrap_or(true)
     }
 

@@ -23,7 +23,7 @@
 //! and `+8(ra)` would need an argument and are refused.
 //!
 //! Kernels with BTF read a bare word as the name of a parameter, and functions with a parameter
-//! `sa` or `ra` exist. [`BareWords`] is the rule for that, and [`Parameters`] knows which functions
+//! `sa` or `ra` exist. [`BareWords`] is the rule for that, and [`KernelNames`] knows which functions
 //! those are.
 //!
 //! [`rewritten`] turns a line with such words into a line of today, which the kernel's grammar
@@ -36,9 +36,9 @@ use super::diagnostic::Diagnostic;
 use super::features::Features;
 use super::fetch::{STACK_WORDS, bad_argument_number};
 use super::line::Word;
-use super::parameters::Parameters;
 use super::parse::place_of;
 use super::rewrite::Rewritten;
+use super::short::KernelNames;
 use super::step::{PartStep, Step};
 
 /// The meaning of a bare word such as `a0`.
@@ -160,11 +160,11 @@ pub(super) fn rewritten(
     words: &[Word<'_>],
     features: &Features,
     bare: BareWords,
-    parameters: &dyn Parameters,
+    names: &dyn KernelNames,
 ) -> Option<OldLine> {
     let [head, place_word, arguments @ ..] = words else { return None };
     let (kind, place) = place_of(*head, *place_word, features)?;
-    let rewriter = Rewriter { kind, place, features, bare, parameters };
+    let rewriter = Rewriter { kind, place, features, bare, names };
     let mut line = OldLine { rewritten: Rewritten::default(), warnings: Vec::new(), findings: Vec::new() };
     for word in [head, place_word] {
         line.rewritten.begin_word(word.span());
@@ -200,7 +200,7 @@ struct Rewriter<'f> {
     place: Option<Place>,
     features: &'f Features,
     bare: BareWords,
-    parameters: &'f dyn Parameters,
+    names: &'f dyn KernelNames,
 }
 
 impl Rewriter<'_> {
@@ -224,7 +224,7 @@ impl Rewriter<'_> {
     fn is_parameter(&self, word: Word<'_>) -> bool {
         let known = match &self.place {
             Some(Place::Symbol { module, symbol, .. }) => {
-                self.parameters.has(module.as_deref(), symbol, word.text)
+                self.names.has_parameter(module.as_deref(), symbol, word.text)
             }
             _ => None,
         };

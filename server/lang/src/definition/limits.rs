@@ -5,17 +5,17 @@
 //! the user wrote. Never parses a text.
 
 use super::Span;
-use super::argument::{ARGS_MAX, ArgumentParser};
-use super::ast::{Argument, FetchKind, Place, ProbeDefinition, ProbeKind};
+use super::argument::{ARGS_MAX, ArgumentParser, too_large, too_many};
+use super::ast::{Argument, FetchKind, ProbeDefinition};
 use super::code::Code;
 use super::dangerous;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::fetch::{FetchParser, Site};
+use super::fetch::FetchParser;
 use super::line::{LINE_MAX_BYTES, Word, line_too_long};
 use super::names::kernel_argument_name;
-use super::parameters::UnknownParameters;
 use super::parse::{check_event, check_group};
+use super::short::UnknownKernel;
 use super::step::{ArgumentStep, Step};
 
 /// The kernel's problems with the canonical line of `definition`, each at the part of the user's
@@ -37,25 +37,15 @@ pub fn exceeded_limits(definition: &ProbeDefinition, features: &Features) -> Vec
     let mut found: Vec<_> =
         group.into_iter().chain(event).map(|problem| shown(problem, of_event, head)).collect();
     if definition.args.len() > ARGS_MAX {
-        let message = format!("{} arguments are too many", definition.args.len());
         let span = definition.args.get(ARGS_MAX).map_or(definition.span, |argument| argument.span);
-        let problem = Diagnostic::error(Code::TooManyArgs, span, message).at(Step::ArgumentCount);
-        found.push(if features.refuses_many_args { problem } else { problem.by_kprobed() });
+        found.push(too_many(definition.args.len(), span, features));
     }
     found.extend(of_arguments(definition, features));
     found
 }
 
 fn of_arguments(definition: &ProbeDefinition, features: &Features) -> Vec<Diagnostic> {
-    let (site, function) = match (&definition.place, definition.kind) {
-        (Place::Address { .. } | Place::Event { .. }, _) => (Site::Address, None),
-        (Place::Symbol { module, symbol, .. }, kind) => {
-            let site = if kind == ProbeKind::Entry { Site::Entry } else { Site::Return };
-            (site, Some((module.as_deref(), symbol.as_str())))
-        }
-    };
-    let parameters = &UnknownParameters;
-    let fetch = FetchParser { argument: 0, features, site, parameters, function };
+    let fetch = FetchParser::new(Some(&definition.place), definition.kind, features, &UnknownKernel);
     let becomes_names = features.btf_args;
     let mut found = Vec::new();
     let mut taken: Vec<String> = Vec::new();
@@ -69,18 +59,11 @@ fn of_arguments(definition: &ProbeDefinition, features: &Features) -> Vec<Diagno
             continue;
         }
         taken.extend(kernel_argument_name(argument, index, becomes_names));
-        let fitted = fixed_bytes <= features.fixed_record_max_bytes;
-        fixed_bytes += argument.fixed_bytes();
-        if fitted && fixed_bytes > features.fixed_record_max_bytes {
-            let limit = features.fixed_record_max_bytes;
-            let message = format!("the record is larger than {limit} bytes from here on");
-            // The kernel's caret for the size of an argument is at its expression.
-            let start =
-                if argument.has_equals_sign() { argument.fetch.span.start } else { argument.span.start };
-            let span = Span::new(start, argument.span.end);
-            let problem = Diagnostic::error(Code::EventTooBig, span, message);
-            found.push(shown(problem.at(Step::Argument(index, ArgumentStep::Record)), span, &text));
-        }
+        // The kernel's caret for the size of an argument is at its expression.
+        let start = if argument.has_equals_sign() { argument.fetch.span.start } else { argument.span.start };
+        let span = Span::new(start, argument.span.end);
+        let problem = too_large((index, argument), span, &mut fixed_bytes, features);
+        found.extend(problem.map(|problem| shown(problem, span, &text)));
     }
     found
 }

@@ -27,10 +27,13 @@ pub(super) const RESERVED_FIELDS: [&str; 8] = [
 ];
 
 /// The kernel's rule for events and arguments (kernel/trace/trace.h:is_good_name).
-pub(super) fn is_identifier(text: &str) -> bool {
-    !text.starts_with(|c: char| c.is_ascii_digit())
-        && !text.is_empty()
-        && text.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_')
+pub fn is_identifier(text: &str) -> bool {
+    !text.starts_with(|c: char| c.is_ascii_digit()) && !text.is_empty() && text.chars().all(is_of_name)
+}
+
+/// Whether such a name can have this character.
+pub(super) fn is_of_name(c: char) -> bool {
+    c.is_ascii_alphanumeric() || c == '_'
 }
 
 /// The kernel's rule for groups (kernel/trace/trace.h:is_good_system_name).

@@ -13,11 +13,11 @@ use super::code::{Code, EINVAL, ENOENT};
 use super::computed;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::fetch::{FetchParser, Site};
+use super::fetch::FetchParser;
 use super::line::{self, Word};
 use super::names::{EVENT_NAME_MAX_BYTES, is_group_name, is_identifier};
 use super::number;
-use super::parameters::Parameters;
+use super::short::KernelNames;
 use super::step::Step;
 
 /// Most instances of a return probe (`KRETPROBE_MAXACTIVE_MAX`).
@@ -43,9 +43,9 @@ impl From<Diagnostic> for Parsed {
 }
 
 /// Parses the words of the only definition in `text` like the kernel that `features` describes.
-pub(super) fn read(text: &str, features: &Features, parameters: &dyn Parameters) -> Parsed {
+pub(super) fn read(text: &str, features: &Features, names: &dyn KernelNames) -> Parsed {
     match line::single(text) {
-        Ok(words) => read_words(text, &words, features, parameters),
+        Ok(words) => read_words(text, &words, features, names),
         Err(finding) => finding.into(),
     }
 }
@@ -55,15 +55,15 @@ pub(super) fn read_words(
     text: &str,
     words: &[Word<'_>],
     features: &Features,
-    parameters: &dyn Parameters,
+    names: &dyn KernelNames,
 ) -> Parsed {
     let (Some(first), Some(last)) = (words.first().copied(), words.last().copied()) else {
         return Diagnostic::error(Code::NoDefinition, Span::point(0), "there is no definition").into();
     };
     let span = Span::new(first.start, last.end());
     match first.text.as_bytes().first() {
-        Some(b'p') => probe(text, words, ProbeKind::Entry, span, features, parameters),
-        Some(b'r') => probe(text, words, ProbeKind::Return, span, features, parameters),
+        Some(b'p') => probe(text, words, ProbeKind::Entry, span, features, names),
+        Some(b'r') => probe(text, words, ProbeKind::Return, span, features, names),
         Some(b'-') => match delete(text, words, span) {
             Ok(delete) => Parsed { tree: Some(Definition::Delete(delete)), findings: Vec::new() },
             Err(finding) => finding.into(),
@@ -104,7 +104,7 @@ fn probe(
     kind: ProbeKind,
     span: Span,
     features: &Features,
-    parameters: &dyn Parameters,
+    names: &dyn KernelNames,
 ) -> Parsed {
     let (Some(head), Some(place_word)) = (words.first().copied(), words.get(1).copied()) else {
         let problem = Diagnostic::error(Code::NoPlace, Span::point(span.end), "the probe point is missing");
@@ -114,10 +114,8 @@ fn probe(
         };
     };
     let mut findings = Findings::default();
-    let (prefix, names_word) = match head.tail(1).split_once(':') {
-        Some((prefix, names)) => (prefix, Some(names)),
-        None => (head.tail(1), None),
-    };
+    let (prefix, names_word) =
+        head.tail(1).split_once(':').map_or((head.tail(1), None), |(prefix, names)| (prefix, Some(names)));
     let maxactive = maxactive(prefix, kind, features).map_err(|problem| match with_letter(words, features) {
         Some(hint) if problem.code == Code::IgnoredText => problem.with_hint(hint),
         _ => problem,
@@ -129,16 +127,7 @@ fn probe(
         Some(word) => event_name(word, features, &mut findings),
         None => (None, None),
     };
-    let site = match (&place, kind) {
-        (Some(Place::Address { .. } | Place::Event { .. }), _) => Site::Address,
-        (_, ProbeKind::Entry | ProbeKind::Event) => Site::Entry,
-        (_, ProbeKind::Return) => Site::Return,
-    };
-    let function = match &place {
-        Some(Place::Symbol { module, symbol, .. }) => Some((module.as_deref(), symbol.as_str())),
-        _ => None,
-    };
-    let fetch = FetchParser { argument: 0, features, site, parameters, function };
+    let fetch = FetchParser::new(place.as_ref(), kind, features, names);
     let arguments = argument::parse_all(words.get(2..).unwrap_or_default(), kind, fetch);
     let Findings(mut findings) = findings;
     findings.extend(arguments.findings);
@@ -254,10 +243,7 @@ fn place(word: Word<'_>, features: &Features) -> Result<Place, Diagnostic> {
             .and_then(|offset| u32::try_from(offset).ok())
             .ok_or_else(|| bad(format!("`{offset}` is not an offset from 0 to 4294967295")))?
     };
-    let (module, name) = match symbol.split_once(':') {
-        Some((module, name)) => (Some(module), name),
-        None => (None, symbol),
-    };
+    let (module, name) = symbol.split_once(':').map_or((None, symbol), |(module, name)| (Some(module), name));
     let readable = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
     if module.is_some_and(str::is_empty) {
         let message = "the kernel would wait without end for a module without a name";
@@ -362,10 +348,7 @@ fn delete(text: &str, words: &[Word<'_>], span: Span) -> Result<DeleteDefinition
         return Err(Diagnostic::error(Code::UnknownCommand, head.span(), message));
     }
     let target = head.tail(2);
-    let (group, event) = match target.split_once('/') {
-        Some((group, event)) => (Some(group), event),
-        None => (None, target),
-    };
+    let (group, event) = target.split_once('/').map_or((None, target), |(group, event)| (Some(group), event));
     if event.text.is_empty() && group.is_none_or(|group| group.text.is_empty()) {
         let message = "the deletion names neither a group nor an event";
         return Err(Diagnostic::error(Code::NoEventName, target.span(), message)

@@ -7,9 +7,7 @@ mod host_labels;
 mod label;
 mod metadata;
 mod name;
-mod profile;
-mod state;
-mod uid;
+mod record;
 
 pub use host_labels::{HostLabelError, HostLabels, MAX_HOST_LABELS};
 pub use label::{LabelChange, LabelError, LabelSelector, Labels, MAX_LABELS};
@@ -17,6 +15,4 @@ pub use metadata::{
     KernelChange, Lease, LeaseTerm, Metadata, MetadataChange, MetadataError, Moment, nanoseconds,
 };
 pub use name::{Glob, NameError, ProbeName};
-pub use profile::{HitProfile, Hits};
-pub use state::StateRecord;
-pub use uid::ProbeUid;
+pub use record::{HitProfile, Hits, ProbeUid, StateRecord};

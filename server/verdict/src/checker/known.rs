@@ -5,7 +5,6 @@
 use std::cell::{OnceCell, RefCell};
 use std::sync::{Arc, Weak};
 
-use super::text::Asked;
 use crate::validate;
 use crate::validate::functions::{self, Function, FunctionQuery};
 use crate::validate::typed::{self, system_call};
@@ -13,45 +12,43 @@ use kprobed_host::kernel::{FactsCache, KernelFacts};
 use kprobed_lang::definition::short::{
     EXPANSION_MAX_LINES, KernelNames, KnownFunction, MatchingFunctions, SystemCall,
 };
-use kprobed_lang::definition::{Definition, Features, Parameters, parse};
+use kprobed_lang::definition::{Definition, Features, parse};
 use kprobed_lang::model::Glob;
 
 /// The kernel of a cache of facts.
 pub(super) struct KnownKernel<'a> {
     facts: &'a FactsCache,
     features: &'a Features,
-    asked: RefCell<Asked>,
+    asked: RefCell<Option<Weak<KernelFacts>>>,
     tells_programs: OnceCell<bool>,
 }
 
 impl<'a> KnownKernel<'a> {
     pub(super) fn new(facts: &'a FactsCache, features: &'a Features) -> Self {
-        Self { facts, features, asked: RefCell::new(Asked::Nothing), tells_programs: OnceCell::new() }
+        Self { facts, features, asked: RefCell::default(), tells_programs: OnceCell::new() }
     }
 
-    /// The facts that were asked for.
-    pub(super) fn into_asked(self) -> Asked {
+    /// The facts that were asked for, if any; dangling if they could not be read.
+    pub(super) fn into_asked(self) -> Option<Weak<KernelFacts>> {
         self.asked.into_inner()
     }
 
     fn facts(&self) -> Option<Arc<KernelFacts>> {
         let facts = self.facts.current().ok();
-        self.asked.replace(Asked::Facts(facts.as_ref().map_or_else(Weak::new, Arc::downgrade)));
+        self.asked.replace(Some(facts.as_ref().map_or_else(Weak::new, Arc::downgrade)));
         facts
     }
 }
 
-impl Parameters for KnownKernel<'_> {
-    fn has(&self, module: Option<&str>, function: &str, name: &str) -> Option<bool> {
+impl KernelNames for KnownKernel<'_> {
+    fn has_parameter(&self, module: Option<&str>, function: &str, name: &str) -> Option<bool> {
         typed::has_parameter(&*self.facts()?, module, function, name)
     }
 
-    fn found_by_kernel(&self, module: Option<&str>, function: &str) -> Option<bool> {
+    fn finds_parameters(&self, module: Option<&str>, function: &str) -> Option<bool> {
         typed::kernel_finds_parameters(&*self.facts()?, module, function)
     }
-}
 
-impl KernelNames for KnownKernel<'_> {
     fn has_function(&self, module: Option<&str>, name: &str) -> Option<bool> {
         let facts = self.facts()?;
         Some(facts.symbols.named(name, module).any(|symbol| symbol.is_code()))

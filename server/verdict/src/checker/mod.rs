@@ -12,7 +12,6 @@ mod names;
 mod outcome;
 #[cfg(test)]
 mod short_tests;
-mod target;
 #[cfg(test)]
 mod tests;
 mod text;
@@ -20,8 +19,7 @@ mod text;
 pub use change::MeaningChange;
 pub use error::CheckError;
 pub use names::{NamesInUse, Taken};
-pub use outcome::{Against, CheckOutcome};
-pub use target::Target;
+pub use outcome::{Against, CheckOutcome, Target};
 pub use text::DefinitionText;
 
 use std::collections::HashSet;
@@ -144,7 +142,7 @@ impl Checker {
             Ok(facts) if !written.is_of_host_event() => {
                 let resolution = typed::resolve(&written, &facts, &self.features)
                     .map_err(|diagnostics| CheckError::of(text, diagnostics))?;
-                let typed::Resolution { mut definition, notes } = resolution;
+                let typed::Resolution { mut definition, notes, .. } = resolution;
                 let report = validate::check(&written, &facts);
                 definition.warnings.extend(typed::doubts(&written, &report, &facts));
                 definition.warnings = merged(definition.warnings, text);
@@ -255,7 +253,7 @@ impl Checker {
         // If the text has mistakes that the kernel does not reach, only the place counts.
         let written = if unread.is_empty() { written } else { written.place_alone() };
         let (definition, notes) = if is_resolved && unread.is_empty() {
-            (names.resolution.definition, names.resolution.notes)
+            (names.definition, names.notes)
         } else {
             (written.clone(), Vec::new())
         };
@@ -296,10 +294,8 @@ impl Checker {
             || Some(of_image()),
             |names| names.unrecordable((group_of(definition), &event.text), definition.span),
         )?;
-        let similar = Some(&problem).filter(|problem| problem.code == Code::NoSuchEvent);
-        let similar =
-            similar.and_then(|_| spelling::similar_full_event(group_of(definition), &event.text, facts));
-        let problem = match similar {
+        let similar = || spelling::similar_full_event(group_of(definition), &event.text, facts);
+        let problem = match (problem.code == Code::NoSuchEvent).then(similar).flatten() {
             Some(similar) => problem.with_hint(format!("did you mean `{similar}`?")),
             None => problem,
         };

@@ -1,7 +1,7 @@
 //! Outcome of a check: the findings, and the problem that the kernel finds first.
 //!
-//! Owns how the findings of parser, types, rules and names are ordered. Never computes a finding
-//! itself.
+//! Owns how the findings of parser, types, rules and names are ordered, and which names of the function a rule
+//! about functions is compared with. Never computes a finding itself.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -10,10 +10,11 @@ use kprobed_filter::Notation;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_lang::definition::{Code, Diagnostic, Dialect, Place, ProbeDefinition, RefusedBy, Step};
 use kprobed_lang::model::ProbeName;
+use kprobed_proto::v1;
 
 use super::{DefinitionText, Taken};
 use crate::meaning::{self, Meaning, Subject};
-use crate::validate::{self, Arming, BootDependence, Nearest, Report, Surroundings, typed};
+use crate::validate::{self, Arming, BootDependence, Nearest, Report, typed};
 
 /// The findings of a check of a well-formed definition.
 #[derive(Clone, Debug)]
@@ -39,6 +40,22 @@ pub struct CheckOutcome {
     /// place alone, and the report says why the kernel would not even parse further.
     pub unread: Vec<Diagnostic>,
     pub(super) facts: Arc<KernelFacts>,
+}
+
+/// The module name of the kernel itself, as `kallsyms` of other tools and the build call it.
+const VMLINUX: &str = "vmlinux";
+
+/// The function that a probe lies in.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Target {
+    /// Every name of it: its symbol and its aliases. A place such as `first+0x400` can lie in a
+    /// function that it does not name. Empty if nothing is known.
+    pub functions: Vec<String>,
+    /// Its module; `vmlinux` for the kernel itself. Absent if nothing is known.
+    pub module: Option<String>,
+    /// Whether these are all of its names. They are not while its module is not loaded: the function can have
+    /// aliases, and a place after its beginning can lie in another one.
+    pub whole: bool,
 }
 
 /// The reason for which a definition is refused: one of several kinds.
@@ -148,6 +165,30 @@ impl CheckOutcome {
         meaning::port(before, &self.subject())
     }
 
+    /// The function of the probe on the running kernel. If its module is not loaded, the function as
+    /// it is written; none for a place after its beginning, which may lie in another one.
+    pub fn target(&self) -> Target {
+        let Some(code) = &self.report.code_range else { return self.written_target() };
+        let symbols = self.facts.symbols.code_in(code.start..code.start.saturating_add(1));
+        let (functions, modules): (Vec<_>, Vec<_>) =
+            symbols.map(|symbol| (symbol.name.to_owned(), symbol.module.map(str::to_owned))).unzip();
+        let module = modules.into_iter().next().map(|module| module.unwrap_or_else(|| VMLINUX.to_owned()));
+        Target { functions, module, whole: true }
+    }
+
+    fn written_target(&self) -> Target {
+        match &self.definition.place {
+            Place::Symbol { module, symbol, offset, .. } => Target {
+                functions: if *offset == 0 { vec![symbol.clone()] } else { Vec::new() },
+                module: module.clone(),
+                whole: false,
+            },
+            Place::Address { .. } => Target::default(),
+            // It lies in no function.
+            Place::Event { .. } => Target { whole: true, ..Target::default() },
+        }
+    }
+
     fn subject(&self) -> Subject<'_> {
         Subject {
             written: &self.written,
@@ -159,7 +200,7 @@ impl CheckOutcome {
     }
 
     /// The code around the place and the nearest places that work. Costs far more than the verdict.
-    pub fn surroundings(&self) -> Surroundings {
+    pub fn surroundings(&self) -> (Vec<v1::Instruction>, Nearest) {
         validate::surroundings(&self.definition, &self.report, &self.facts)
     }
 }

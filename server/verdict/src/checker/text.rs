@@ -24,30 +24,17 @@ pub struct DefinitionText {
 #[derive(Clone)]
 pub(super) struct Read {
     pub(super) reading: Arc<Reading>,
-    pub(super) asked: Asked,
+    /// The facts that the parser asked about functions, if it did; dangling for facts that could not be read.
+    pub(super) asked: Option<Weak<KernelFacts>>,
 }
 
-/// The facts that the parser asked about functions.
-#[derive(Clone)]
-pub(super) enum Asked {
-    /// It did not ask.
-    Nothing,
-    /// These; dangling for facts that could not be read.
-    Facts(Weak<KernelFacts>),
-}
-
-impl Asked {
-    /// Whether the parser would learn the same from these facts.
-    fn holds_for(&self, facts: impl FnOnce() -> Option<Arc<KernelFacts>>) -> bool {
-        match self {
-            Self::Nothing => true,
-            Self::Facts(asked) => match (asked.upgrade(), facts()) {
-                (Some(asked), Some(now)) => Arc::ptr_eq(&asked, &now),
-                (None, None) => asked.ptr_eq(&Weak::new()),
-                _ => false,
-            },
-        }
-    }
+/// Whether the parser would learn the same from these facts as from those that it asked.
+fn holds_for(asked: Option<&Weak<KernelFacts>>, facts: impl FnOnce() -> Option<Arc<KernelFacts>>) -> bool {
+    asked.is_none_or(|asked| match (asked.upgrade(), facts()) {
+        (Some(asked), Some(now)) => Arc::ptr_eq(&asked, &now),
+        (None, None) => asked.ptr_eq(&Weak::new()),
+        _ => false,
+    })
 }
 
 impl DefinitionText {
@@ -82,7 +69,7 @@ impl DefinitionText {
 
     /// The kept result, if the parser would return the same with these facts.
     pub(super) fn read_with(&self, facts: impl FnOnce() -> Option<Arc<KernelFacts>>) -> Option<Arc<Reading>> {
-        self.last().filter(|read| read.asked.holds_for(facts)).map(|read| read.reading)
+        self.last().filter(|read| holds_for(read.asked.as_ref(), facts)).map(|read| read.reading)
     }
 
     /// Keeps a result.
@@ -138,8 +125,8 @@ mod tests {
     #[test]
     fn a_tree_is_valid_as_long_as_the_answers_that_it_depends_on() {
         let not_readable = || None;
-        assert!(Asked::Nothing.holds_for(|| panic!("it depends on no facts")));
-        assert!(Asked::Facts(Weak::new()).holds_for(not_readable));
+        assert!(holds_for(None, || panic!("it depends on no facts")));
+        assert!(holds_for(Some(&Weak::new()), not_readable));
     }
 
     #[test]

@@ -66,16 +66,13 @@ pub(super) fn slots(
     bits: &Range<u64>,
 ) -> Result<Option<Vec<Found>>, BtfError> {
     let mut found = Vec::new();
-    visit(btf, composite, &Around { base: 0, prefix: String::new(), depth: 0 }, bits, &mut found)?;
+    visit(btf, composite, &Around::default(), bits, &mut found)?;
     Ok((found.len() <= SLOTS_MAX).then_some(found))
 }
 
 /// The slot of that path, if it exists.
 pub(super) fn slot_at(btf: &Btf, composite: Composite<'_>, path: &str) -> Result<Option<Found>, BtfError> {
-    let (first, rest) = match path.find(['.', '[']) {
-        Some(at) => path.split_at(at),
-        None => (path, ""),
-    };
+    let (first, rest) = path.split_at(path.find(['.', '[']).unwrap_or(path.len()));
     let Some(member) = btf.member(composite, first)? else { return Ok(None) };
     let begin = member.bit_offset;
     let bits = match btf.size(member.member.ty)? {
@@ -84,16 +81,11 @@ pub(super) fn slot_at(btf: &Btf, composite: Composite<'_>, path: &str) -> Result
     };
     let bits = member.member.bits.map_or(bits, u64::from);
     let mut found = Vec::new();
-    visit(
-        btf,
-        composite,
-        &Around { base: 0, prefix: String::new(), depth: 0 },
-        &(begin..begin.saturating_add(bits)),
-        &mut found,
-    )?;
+    visit(btf, composite, &Around::default(), &(begin..begin.saturating_add(bits)), &mut found)?;
     Ok(found.into_iter().find(|found| found.slot.path == path))
 }
 
+#[derive(Default)]
 struct Around {
     base: u64,
     prefix: String,

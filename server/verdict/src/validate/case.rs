@@ -8,7 +8,7 @@ use std::ops::Range;
 
 use super::functions;
 use super::optimise::Optimiser;
-use super::report::{Arming, refusal};
+use super::report::{Arming, Report, refusal};
 use kprobed_host::insn;
 use kprobed_host::kernel::{KernelFacts, Located};
 use kprobed_lang::definition::{Code, Diagnostic, ProbeDefinition, ProbeKind};
@@ -59,6 +59,15 @@ impl<'a> Case<'a> {
             code: OnceCell::new(),
             optimiser: OnceCell::new(),
         })
+    }
+
+    /// The case of the function that a report is about, if it has one.
+    pub(super) fn of_report(
+        definition: &'a ProbeDefinition,
+        report: &Report,
+        facts: &'a KernelFacts,
+    ) -> Option<Self> {
+        Self::at(definition, report.code_range.as_ref()?.start, facts)
     }
 
     /// The case with all of the function's code.

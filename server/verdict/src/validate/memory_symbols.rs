@@ -7,7 +7,7 @@ use nix::errno::Errno;
 
 use super::case::Case;
 use super::report::refusal;
-use kprobed_host::kernel::{KernelFacts, Symbol};
+use kprobed_host::kernel::KernelFacts;
 use kprobed_lang::definition::{
     Code, Diagnostic, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, Step, dangerous,
 };
@@ -23,7 +23,8 @@ pub(super) fn check_definition(definition: &ProbeDefinition, facts: &KernelFacts
         if let Some(problem) = argument.fetch.symbol_problem() {
             return Err(Diagnostic { span, ..problem }.at(Step::REGISTRATION));
         }
-        let absent = symbol_of(&argument.fetch).filter(|(symbol, _)| found(symbol, facts).is_none());
+        let absent =
+            symbol_of(&argument.fetch).filter(|(symbol, _)| facts.symbols.lookup_spelled(symbol).is_none());
         let Some((absent, _)) = absent else { return Ok(()) };
         let message = format!("the kernel has no symbol `{absent}` to read from");
         Err(refusal(Code::UnknownMemorySymbol, message, span).with_errno(Errno::ENOENT as i32))
@@ -34,7 +35,7 @@ pub(super) fn check_definition(definition: &ProbeDefinition, facts: &KernelFacts
 pub(super) fn harm(definition: &ProbeDefinition, facts: &KernelFacts) -> Option<Diagnostic> {
     definition.args.iter().find_map(|argument| {
         let (symbol, offset) = symbol_of(&argument.fetch)?;
-        let address = found(symbol, facts)?.address.wrapping_add_signed(offset);
+        let address = facts.symbols.lookup_spelled(symbol)?.address.wrapping_add_signed(offset);
         let harm = dangerous::harm_of_read(address)?;
         let message = format!("kprobed refuses this, because a kernel without the fix {harm}");
         let refusal = refusal(Code::DangerousMemory, message, argument.fetch.span);
@@ -69,13 +70,4 @@ pub(super) fn never_found(definition: &ProbeDefinition) -> Option<Diagnostic> {
 pub(super) fn never_armed(reason: Diagnostic) -> Diagnostic {
     let message = format!("{}: the kernel would accept this and never arm it", reason.message);
     Diagnostic { hint: reason.hint, ..refusal(Code::NeverArmed, message, reason.span) }
-}
-
-/// The symbol of a name, which may have that of a module before it.
-fn found<'a>(symbol: &'a str, facts: &'a KernelFacts) -> Option<Symbol<'a>> {
-    let (module, name) = match symbol.split_once(':') {
-        Some((module, name)) => (Some(module), name),
-        None => (None, symbol),
-    };
-    facts.symbols.lookup(name, module)
 }

@@ -8,9 +8,9 @@
 
 mod boot;
 mod case;
-mod disassembly;
 pub mod functions;
 mod instruction;
+mod listing;
 mod memory_symbols;
 mod objection;
 mod optimise;
@@ -18,18 +18,16 @@ mod places;
 mod report;
 mod rules;
 pub(crate) mod spelling;
-mod surroundings;
 mod symbol;
 #[cfg(test)]
 pub(crate) mod tests;
 pub mod typed;
 
 pub use boot::{BootDependence, boot_dependence};
-pub use disassembly::{JudgedInstruction, disassembly};
+pub use listing::{JudgedInstruction, disassembly, surroundings};
 pub use places::{Nearest, nearest};
 pub use report::{Arming, Report, kernel_code};
 pub use spelling::suggestion;
-pub use surroundings::{Surroundings, surroundings};
 
 use case::Case;
 use kprobed_host::kernel::KernelFacts;
@@ -47,11 +45,7 @@ struct Looked<'a> {
 impl<'a> Looked<'a> {
     /// Looks the place up. The error is the module that must be loaded first.
     fn up(definition: &'a ProbeDefinition, facts: &'a KernelFacts) -> Result<Self, &'a str> {
-        let symbols = match symbol::look_up(definition, facts) {
-            symbol::Found::AbsentModule(module) => return Err(module),
-            symbol::Found::Symbols(symbols) => Some(symbols),
-            symbol::Found::Address => None,
-        };
+        let symbols = symbol::look_up(definition, facts)?;
         let address = match &definition.place {
             Place::Address { address, .. } => Some(*address),
             Place::Symbol { .. } => symbols.as_ref().and_then(symbol::Symbols::address),
@@ -116,9 +110,7 @@ pub fn predicted_arming(
     if report.arming != Some(Arming::Breakpoint) {
         return report.arming;
     }
-    let start = report.code_range.as_ref().map(|range| range.start);
-    let case = start.and_then(|start| Case::at(definition, start, facts));
-    let jump = case.is_some_and(|case| {
+    let jump = Case::of_report(definition, report, facts).is_some_and(|case| {
         let offset = case.effective_offset(report.offset);
         case.optimiser().is_some_and(|optimiser| optimiser.makes_jump(offset))
     });

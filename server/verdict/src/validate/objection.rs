@@ -68,18 +68,9 @@ fn expected_fault(case: &Case<'_>, offset: u64) -> Option<Diagnostic> {
 
 /// The objection to a place in another function than the named one.
 pub(super) fn outside(found: &Symbols<'_>, case: &Case<'_>) -> Option<Diagnostic> {
-    let symbol = found.taken.filter(|symbol| symbol.address != case.start)?;
-    if ANCHORS.contains(&symbol.name) {
-        return None;
-    }
-    let size = facts_size(case.facts, symbol.address);
-    let message = format!(
-        "`{}` is {size} bytes long: the kernel would probe `{}` at offset {}",
-        symbol.name,
-        case.location(),
-        found.offset
-    );
-    let inside = last_inside(symbol.address, case);
+    let (length, inside) = left(found, case)?;
+    let message =
+        format!("{length}: the kernel would probe `{}` at offset {}", case.location(), found.offset);
     let inside = inside.map(|last| format!("+{last} is the last offset in it; ")).unwrap_or_default();
     let hint = format!("{inside}name the other function, if it is meant");
     Some(case.refuse(Code::OutsideFunction, message).with_hint(hint))
@@ -126,19 +117,22 @@ pub(super) fn behind_the_end(refusal: Diagnostic, found: &Symbols<'_>, case: &Ca
             refusal.code,
             Code::UnreadableCode | Code::UnknownMemorySymbol | Code::BadMemSymbol | Code::NonUniqSymbol
         );
-    let outside = found.taken.filter(|symbol| symbol.address != case.start && is_of_place);
-    let Some(symbol) = outside.filter(|symbol| !ANCHORS.contains(&symbol.name)) else { return refusal };
-    let size = facts_size(case.facts, symbol.address);
-    let message = format!("`{}` is {size} bytes long: +{} is beyond its end", symbol.name, found.offset);
-    let inside = last_inside(symbol.address, case);
+    let Some((length, inside)) = is_of_place.then(|| left(found, case)).flatten() else { return refusal };
+    let message = format!("{length}: +{} is beyond its end", found.offset);
     let hint = inside.map(|last| format!("+{last} is the last offset in it"));
     Diagnostic { code: Code::OutsideFunction, message, hint, ..refusal }
 }
 
-/// The last place of a function that works for the definition of a case.
-fn last_inside(start: u64, case: &Case<'_>) -> Option<u32> {
-    let named = Case::at(case.definition, start, case.facts)?.whole();
-    around(&named, named.size).before
+/// If a place is in another function than the named one: how long that is, and the last place in it that works.
+fn left(found: &Symbols<'_>, case: &Case<'_>) -> Option<(String, Option<u32>)> {
+    let symbol = found.taken.filter(|symbol| symbol.address != case.start)?;
+    if ANCHORS.contains(&symbol.name) {
+        return None;
+    }
+    let named = Case::at(case.definition, symbol.address, case.facts).map(Case::whole);
+    let size = named.as_ref().map_or(0, |named| named.size);
+    let last = named.and_then(|named| around(&named, named.size).before);
+    Some((format!("`{}` is {size} bytes long", symbol.name), last))
 }
 
 /// The objection to a place at which the kernel may put a jump over an instruction that is entered
@@ -162,10 +156,6 @@ fn over_landing(case: &Case<'_>, offset: u64) -> Option<Diagnostic> {
         "{leads}, inside of the {JUMP_BYTES} bytes from +{offset} on that the kernel would replace by a jump"
     );
     Some(case.refuse(Code::JumpOverLanding, message))
-}
-
-fn facts_size(facts: &KernelFacts, address: u64) -> u64 {
-    facts.symbols.locate(address).map_or(0, |located| located.size)
 }
 
 /// The verdict on a place that the kernel has no name for (kernel/kprobes.c:_kprobe_addr): ENOENT,

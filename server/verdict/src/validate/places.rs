@@ -32,9 +32,7 @@ pub struct Nearest {
 pub fn nearest(definition: &ProbeDefinition, report: &Report, facts: &KernelFacts) -> Nearest {
     let of_function =
         |refusal: &Diagnostic| matches!(refusal.code, Code::NotraceFunction | Code::OutsideFunction);
-    let start = report.code_range.as_ref().map(|range| range.start);
-    let case = start.and_then(|start| Case::at(definition, start, facts));
-    match case.map(Case::whole) {
+    match Case::of_report(definition, report, facts).map(Case::whole) {
         Some(case) if !report.refusal.iter().chain(&report.objection).any(of_function) => {
             around(&case, report.offset)
         }
@@ -72,21 +70,6 @@ fn beginnings(case: &Case<'_>) -> impl Iterator<Item = u32> {
 }
 
 impl<'a> Places<'a> {
-    /// The places of the function that a report is about.
-    pub(super) fn of_report(
-        definition: &'a ProbeDefinition,
-        report: &Report,
-        facts: &'a KernelFacts,
-    ) -> Option<Self> {
-        // Of another function than the one that is meant, nothing is shown.
-        let mut against = report.refusal.iter().chain(&report.objection);
-        if against.any(|refusal| refusal.code == Code::OutsideFunction) {
-            return None;
-        }
-        let start = report.code_range.as_ref()?.start;
-        Some(Self::new(Case::at(definition, start, facts)?))
-    }
-
     /// The places of the function of a case.
     pub(super) fn new(case: Case<'a>) -> Self {
         let case = case.whole();

@@ -103,7 +103,7 @@ fn base_is_traced(function: &str, facts: &KernelFacts) -> bool {
 /// the part before the first dot (kernel/kprobes.c:kprobe_lookup_name).
 fn base_address(function: &str, facts: &KernelFacts) -> Option<u64> {
     let (base, _suffix) = function.split_once('.')?;
-    Some(facts.symbols.lookup(base, None)?.address)
+    facts.symbols.address(base)
 }
 
 /// Return probes must be at a function's entry. The kernel checks this for a symbol while it parses
@@ -135,7 +135,7 @@ fn at_entry(case: &Case<'_>, offset: u64, code: Code) -> Result<(), Diagnostic> 
 const SWITCH_TO: &str = "__switch_to";
 
 fn return_blacklist(case: &Case<'_>, offset: u64) -> Result<(), Diagnostic> {
-    let listed = || case.facts.symbols.lookup(SWITCH_TO, None).map(|symbol| symbol.address);
+    let listed = || case.facts.symbols.address(SWITCH_TO);
     if !case.is_return() || listed() != Some(case.address_of(offset)) {
         return Ok(());
     }

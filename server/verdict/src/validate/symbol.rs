@@ -10,16 +10,6 @@ use super::spelling;
 use kprobed_host::kernel::{KernelFacts, Symbol, SymbolTable};
 use kprobed_lang::definition::{Code, Diagnostic, Place, ProbeDefinition, Step};
 
-/// What the place of a definition names.
-pub(super) enum Found<'a> {
-    /// A function of a module that is not loaded: the kernel accepts it and waits.
-    AbsentModule(&'a str),
-    /// Symbols of that name.
-    Symbols(Symbols<'a>),
-    /// The place is an address.
-    Address,
-}
-
 /// The symbols of the name that a definition gives.
 pub(super) struct Symbols<'a> {
     /// The one that the kernel chooses.
@@ -38,22 +28,26 @@ impl Symbols<'_> {
     }
 }
 
-/// Looks the symbol up.
-pub(super) fn look_up<'a>(definition: &'a ProbeDefinition, facts: &'a KernelFacts) -> Found<'a> {
-    let Place::Symbol { module, symbol, offset, .. } = &definition.place else { return Found::Address };
+/// Looks the symbol up; absent for an address. The error is a module that is not loaded: the kernel
+/// accepts its function and waits.
+pub(super) fn look_up<'a>(
+    definition: &'a ProbeDefinition,
+    facts: &'a KernelFacts,
+) -> Result<Option<Symbols<'a>>, &'a str> {
+    let Place::Symbol { module, symbol, offset, .. } = &definition.place else { return Ok(None) };
     let module = module.as_deref();
     if let Some(module) = module.filter(|module| !facts.symbols.has_module(module)) {
-        return Found::AbsentModule(module);
+        return Err(module);
     }
     // Nearly every name has one symbol: one search finds everything that is needed about it.
     let named: Vec<Symbol<'_>> = facts.symbols.named(symbol, module).collect();
-    Found::Symbols(Symbols {
+    Ok(Some(Symbols {
         taken: SymbolTable::taken(named.iter().copied()),
         offset: *offset,
         name: symbol,
         module,
         count: count(&named, module, facts),
-    })
+    }))
 }
 
 fn count(named: &[Symbol<'_>], module: Option<&str>, facts: &KernelFacts) -> usize {

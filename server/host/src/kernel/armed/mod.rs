@@ -15,7 +15,7 @@ use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
 use super::recent_facts::FRESH_FOR;
-use super::{KernelText, SymbolTable, read_text};
+use super::{KernelText, SymbolTable, hex, read_text};
 
 /// All registered probes by address, at one time.
 #[derive(Debug, Default)]
@@ -172,8 +172,7 @@ fn undo(registered: &Registered, start: u64, code: &mut [u8], text: &KernelText,
 /// has gone are left out.
 fn parse(list: &str) -> Vec<Probe> {
     let probe = |line: &str| {
-        let address = line.split_ascii_whitespace().next()?;
-        let address = u64::from_str_radix(address.trim_start_matches("0x"), 16).ok()?;
+        let address = hex(line.split_ascii_whitespace().next()?)?;
         let probe =
             Probe { address, optimised: line.contains("[OPTIMIZED]"), enabled: !line.contains("[DISABLED]") };
         Some(probe).filter(|_| !line.contains("[GONE]"))

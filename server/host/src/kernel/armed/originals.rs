@@ -16,8 +16,8 @@ pub(super) fn behind_jump(
     text: &KernelText,
     symbols: &SymbolTable,
 ) -> Option<Vec<u8>> {
-    let template = |name| symbols.lookup(name, None).map(|symbol| symbol.address);
-    let length = template("optprobe_template_end")?.checked_sub(template("optprobe_template_entry")?)?;
+    let template = symbols.between("optprobe_template_entry", "optprobe_template_end")?;
+    let length = template.end.checked_sub(template.start)?;
     let copies = jump_target(address, patched)?.checked_add(length)?;
     let code = text.read_up_to(copies, JUMP_BYTES + insn::MAX_INSTRUCTION_BYTES).ok()?;
     let last = insn::boundaries(&code).find(|extent| extent.end >= JUMP_BYTES)?;

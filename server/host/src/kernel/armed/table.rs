@@ -30,8 +30,8 @@ const OPCODE_AT: [usize; 3] = [80, 88, 96];
 /// the kernel does not show its table (`CONFIG_KALLSYMS_ALL`).
 pub(super) fn opcodes(text: &KernelText, symbols: &SymbolTable) -> BTreeMap<u64, u8> {
     let mut found = BTreeMap::new();
-    let Some(table) = symbols.lookup("kprobe_table", None) else { return found };
-    let heads = text.read(table.address, CHAINS * 8).unwrap_or_default();
+    let Some(table) = symbols.address("kprobe_table") else { return found };
+    let heads = text.read(table, CHAINS * 8).unwrap_or_default();
     let mut left = MAX_PROBES;
     for head in heads.chunks_exact(8) {
         let mut next = pointer(head, 0);

@@ -6,7 +6,7 @@
 
 mod names;
 
-use super::SymbolTable;
+use super::{SymbolTable, hex};
 
 /// The bytes of a call site while ftrace is off (`x86_nops[5]`, arch/x86/kernel/alternative.c);
 /// otherwise a call.
@@ -29,13 +29,7 @@ impl TraceableFunctions {
     /// Parses `available_filter_functions_addrs` (since 6.5): `ADDRESS NAME [MODULE]`, the exact
     /// call sites.
     pub fn from_call_sites(text: &str) -> Self {
-        let sites = text
-            .lines()
-            .filter_map(|line| {
-                u64::from_str_radix(line.split_ascii_whitespace().next()?.trim_start_matches("0x"), 16).ok()
-            })
-            .collect();
-        Self::sorted(sites)
+        Self::at(text.lines().filter_map(|line| hex(line.split_ascii_whitespace().next()?)).collect())
     }
 
     /// Parses `available_filter_functions`: `NAME [MODULE]`, with `read` giving the first bytes of
@@ -45,15 +39,11 @@ impl TraceableFunctions {
         symbols: &SymbolTable,
         read: &mut dyn FnMut(u64) -> Option<[u8; 9]>,
     ) -> Self {
-        Self::sorted(names::call_sites(text, symbols, read))
+        Self::at(names::call_sites(text, symbols, read))
     }
 
     /// Call sites at these addresses.
-    pub fn at(sites: Vec<u64>) -> Self {
-        Self::sorted(sites)
-    }
-
-    fn sorted(mut sites: Vec<u64>) -> Self {
+    pub fn at(mut sites: Vec<u64>) -> Self {
         sites.sort_unstable();
         sites.dedup();
         sites.shrink_to_fit();

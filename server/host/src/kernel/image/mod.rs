@@ -13,7 +13,7 @@ mod bzimage;
 mod error;
 mod kallsyms;
 mod package;
-mod tables;
+pub(super) mod tables;
 mod unpack;
 
 use std::path::Path;
@@ -22,7 +22,7 @@ pub use boot::{BootSite, BootSites, SiteKind};
 pub use error::ImageError;
 pub use package::{file_of_package, is_package};
 
-use super::{Blacklist, KernelText, SymbolTable, TraceableFunctions};
+use super::{KernelText, SymbolTable};
 
 /// The image of a kernel.
 #[derive(Debug)]
@@ -59,30 +59,5 @@ impl KernelImage {
         let (release, version) = tables::release(&text, &symbols)?;
         let readme = tables::readme(&text, &symbols);
         Ok(Self { release, version, readme, symbols, text })
-    }
-
-    /// Functions that ftrace will be able to trace.
-    ///
-    /// # Errors
-    /// [`ImageError::NoTable`] if that is not known. A kernel without ftrace traces nowhere.
-    pub fn traceable(&self) -> Result<TraceableFunctions, ImageError> {
-        tables::traceable(&self.text, &self.symbols)
-    }
-
-    /// Ranges that kprobes will never enter.
-    ///
-    /// # Errors
-    /// [`ImageError::NoTable`] if that is not known.
-    pub fn blacklist(&self) -> Result<Blacklist, ImageError> {
-        tables::blacklist(&self.text, &self.symbols)
-    }
-
-    /// The bytes of the kernel's types (BTF), if it has any.
-    pub fn types(&self) -> Option<Vec<u8>> {
-        tables::between(&self.text, &self.symbols, "__start_BTF", "__stop_BTF")
-    }
-    /// The notes of the kernel, as it would show them in `/sys/kernel/notes`, if it has any.
-    pub fn notes(&self) -> Option<Vec<u8>> {
-        tables::between(&self.text, &self.symbols, "__start_notes", "__stop_notes")
     }
 }

@@ -1,21 +1,25 @@
 //! Linker tables and strings of a kernel image: ftrace call sites, the kprobe blacklist, the
 //! version banner, the tracefs `README` (include/asm-generic/vmlinux.lds.h).
 
+use std::ops::Range;
+
 use super::super::{Blacklist, KernelText, SymbolTable, TraceableFunctions};
 use super::ImageError;
 
 /// Longer than any text of the kernel that is read here.
 const TEXT_MAX_BYTES: usize = 64 << 10;
 
-/// The bytes between two symbols; none when one of them is missing, or the memory between them.
-pub(super) fn between(text: &KernelText, symbols: &SymbolTable, start: &str, stop: &str) -> Option<Vec<u8>> {
-    let address = |name| symbols.lookup(name, None).map(|symbol| symbol.address);
-    let start = address(start)?;
-    let length = usize::try_from(address(stop)?.checked_sub(start)?).ok()?;
-    if length == 0 {
-        return Some(Vec::new());
-    }
-    text.read(start, length).ok()
+/// The bytes between two symbols, and the address of the first; none when one of the symbols is
+/// missing, or the memory between them.
+pub(in crate::kernel) fn between(
+    text: &KernelText,
+    symbols: &SymbolTable,
+    start: &str,
+    stop: &str,
+) -> Option<(u64, Vec<u8>)> {
+    let Range { start, end } = symbols.between(start, stop)?;
+    let length = usize::try_from(end.checked_sub(start)?).ok()?;
+    Some((start, if length == 0 { Vec::new() } else { text.read(start, length).ok()? }))
 }
 
 fn addresses(bytes: &[u8]) -> impl Iterator<Item = u64> {
@@ -25,22 +29,26 @@ fn addresses(bytes: &[u8]) -> impl Iterator<Item = u64> {
 /// Call sites of ftrace (kernel/trace/ftrace.c:ftrace_init). Those of code that is gone after boot
 /// go with it (ftrace_free_init_mem), and those of weak functions that another one replaced may be
 /// 0 (since 6.15).
-pub(super) fn traceable(text: &KernelText, symbols: &SymbolTable) -> Result<TraceableFunctions, ImageError> {
-    let has_ftrace =
-        symbols.lookup("ftrace_init", None).is_some() || symbols.lookup("__fentry__", None).is_some();
-    let Some(bytes) = between(text, symbols, "__start_mcount_loc", "__stop_mcount_loc") else {
+pub(in crate::kernel) fn traceable(
+    text: &KernelText,
+    symbols: &SymbolTable,
+) -> Result<TraceableFunctions, ImageError> {
+    let has_ftrace = ["ftrace_init", "__fentry__"].iter().any(|name| symbols.address(name).is_some());
+    let Some((_, bytes)) = between(text, symbols, "__start_mcount_loc", "__stop_mcount_loc") else {
         let missing = ImageError::NoTable { symbol: "__start_mcount_loc" };
         return if has_ftrace { Err(missing) } else { Ok(TraceableFunctions::default()) };
     };
-    let end = |name, otherwise| symbols.lookup(name, None).map_or(otherwise, |symbol| symbol.address);
-    let core = end("_stext", 1)..end("_etext", u64::MAX);
+    let core = symbols.address("_stext").unwrap_or(1)..symbols.address("_etext").unwrap_or(u64::MAX);
     Ok(TraceableFunctions::at(addresses(&bytes).filter(|site| core.contains(site)).collect()))
 }
 
 /// The functions that the kernel is built not to probe
 /// (include/asm-generic/kprobes.h:NOKPROBE_SYMBOL).
-pub(super) fn blacklist(text: &KernelText, symbols: &SymbolTable) -> Result<Blacklist, ImageError> {
-    let bytes = between(text, symbols, "__start_kprobe_blacklist", "__stop_kprobe_blacklist")
+pub(in crate::kernel) fn blacklist(
+    text: &KernelText,
+    symbols: &SymbolTable,
+) -> Result<Blacklist, ImageError> {
+    let (_, bytes) = between(text, symbols, "__start_kprobe_blacklist", "__stop_kprobe_blacklist")
         .ok_or(ImageError::NoTable { symbol: "__start_kprobe_blacklist" })?;
     Ok(Blacklist::of_functions(addresses(&bytes), symbols))
 }
@@ -66,7 +74,7 @@ pub(super) fn readme(text: &KernelText, symbols: &SymbolTable) -> String {
 }
 
 fn string(text: &KernelText, symbols: &SymbolTable, name: &str) -> Option<String> {
-    let bytes = text.read_up_to(symbols.lookup(name, None)?.address, TEXT_MAX_BYTES).ok()?;
+    let bytes = text.read_up_to(symbols.address(name)?, TEXT_MAX_BYTES).ok()?;
     let end = bytes.iter().position(|byte| *byte == 0)?;
     Some(String::from_utf8_lossy(bytes.get(..end)?).into_owned())
 }

@@ -5,10 +5,8 @@
 //! in sysfs. Never decides, and never takes the tables of a file for those of a running kernel.
 
 mod bugs;
-mod exceptions;
-mod jump_labels;
 mod modules;
-mod static_calls;
+mod tables;
 
 use std::ops::Range;
 use std::path::Path;
@@ -71,26 +69,15 @@ impl PatchSites {
     /// calls) or cannot be read has no sites.
     pub fn read(text: &KernelText, symbols: &SymbolTable, modules: &Path) -> Self {
         let mut sites = Self::default();
-        sites.add_core(text, symbols);
+        for table in core_tables(symbols) {
+            sites.add(&table, None, text, symbols);
+        }
         for module in symbols.modules() {
             for table in modules::tables(&modules.join(module).join("sections")) {
                 sites.add(&table, Some(module), text, symbols);
             }
         }
         sites.sorted()
-    }
-
-    /// Reads the tables of a kernel without modules.
-    pub fn of_kernel(text: &KernelText, symbols: &SymbolTable) -> Self {
-        let mut sites = Self::default();
-        sites.add_core(text, symbols);
-        sites.sorted()
-    }
-
-    fn add_core(&mut self, text: &KernelText, symbols: &SymbolTable) {
-        for table in core_tables(symbols) {
-            self.add(&table, None, text, symbols);
-        }
     }
 
     fn sorted(mut self) -> Self {
@@ -121,18 +108,18 @@ impl PatchSites {
         };
         match table.kind {
             TableKind::JumpLabels => {
-                let labels = jump_labels::parse(start, &bytes, text.is_image());
+                let labels = tables::jump_labels(start, &bytes, text.is_image());
                 self.jump_labels.extend(labels.filter(|label| plausible(&label.from)));
             }
             TableKind::StaticCalls => {
-                self.static_calls.extend(static_calls::parse(start, &bytes).filter(plausible));
+                self.static_calls.extend(tables::static_calls(start, &bytes).filter(plausible));
             }
             TableKind::Bugs => {
                 let read = |address| text.read(address, 2).ok();
                 self.bugs.extend(bugs::parse(start, &bytes, read).filter(plausible));
             }
             TableKind::Exceptions => {
-                let exceptions = exceptions::parse(start, &bytes);
+                let exceptions = tables::exceptions(start, &bytes);
                 self.exceptions.extend(exceptions.filter(|exception| plausible(&exception.from)));
             }
         }
@@ -202,10 +189,8 @@ fn core_tables(symbols: &SymbolTable) -> impl Iterator<Item = Table> {
         (TableKind::Bugs, "__start___bug_table", "__stop___bug_table"),
         (TableKind::Exceptions, "__start___ex_table", "__stop___ex_table"),
     ];
-    let address = |name| symbols.lookup(name, None).map(|symbol| symbol.address);
-    SYMBOLS
-        .into_iter()
-        .filter_map(move |(kind, start, stop)| Some(Table { kind, memory: address(start)?..address(stop)? }))
+    let table = move |(kind, start, stop)| Some(Table { kind, memory: symbols.between(start, stop)? });
+    SYMBOLS.into_iter().filter_map(table)
 }
 
 /// The address that a signed number at `at` says as a distance from itself.

@@ -2,6 +2,7 @@
 
 use std::path::Path;
 
+use super::super::hex;
 use super::{Table, TableKind};
 
 const SECTIONS: [(TableKind, &str); 4] = [
@@ -27,7 +28,7 @@ pub(super) fn tables(sections: &Path) -> Vec<Table> {
         .flatten()
         .filter_map(|entry| {
             let text = std::fs::read_to_string(entry.path()).ok()?;
-            let address = u64::from_str_radix(text.trim().trim_start_matches("0x"), 16).ok()?;
+            let address = hex(&text)?;
             Some((entry.file_name().into_string().ok()?, address)).filter(|(_, address)| *address != 0)
         })
         .collect();

@@ -3,6 +3,8 @@
 //! Owns the grammar of C declarations as far as the kernel prints them there.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+use kprobed_lang::definition::is_identifier;
+
 /// A field of a record.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Field {
@@ -169,10 +171,4 @@ fn element_size(type_text: &str) -> Option<usize> {
         "long" | "long long" | "u64" | "s64" => 8,
         _ => return None,
     })
-}
-
-fn is_identifier(name: &str) -> bool {
-    !name.starts_with(|first: char| first.is_ascii_digit())
-        && !name.is_empty()
-        && name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_')
 }

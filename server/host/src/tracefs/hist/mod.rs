@@ -1,10 +1,9 @@
 //! Hist triggers: tables in which the kernel counts the events of a probe
 //! (kernel/trace/trace_events_hist.c).
 //!
-//! Owns the text of such triggers, the grammar of `hist` files, and the access to both files. Never
-//! decides what to count: the daemon's `control` does.
+//! Owns the text of such triggers, and the grammar of `hist` files. Never decides what to count: the
+//! daemon's `control` does.
 
-mod files;
 mod table;
 #[cfg(test)]
 mod tests;

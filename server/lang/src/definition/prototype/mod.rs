@@ -40,9 +40,9 @@ use self::translate::Translated;
 use super::ast::{Definition, ProbeDefinition};
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::parameters::UnknownParameters;
 use super::parse as kernel;
 use super::parse::Parsed;
+use super::short::UnknownKernel;
 
 /// The probe of the only prototype in `text`, on the kernel that `features` describes.
 pub fn definition(text: &str, features: &Features) -> Result<ProbeDefinition, Vec<Diagnostic>> {
@@ -60,7 +60,7 @@ pub(super) fn read(text: &str, features: &Features) -> Parsed {
         Ok(translated) => translated,
         Err(findings) => return Parsed { tree: None, findings },
     };
-    let mut parsed = line.moved_to_text(kernel::read(line.line(), features, &UnknownParameters));
+    let mut parsed = line.moved_to_text(kernel::read(line.line(), features, &UnknownKernel));
     if let Some(Definition::Probe(probe)) = &mut parsed.tree {
         probe.span = span;
         probe.warnings = warnings;

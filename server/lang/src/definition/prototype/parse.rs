@@ -18,7 +18,7 @@ use super::super::ast::{MemoryAddress, Name};
 use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
 use super::super::line::{self, Word};
-use super::super::names::is_identifier;
+use super::super::names::{is_identifier, is_of_name};
 use super::super::number;
 use super::ast::{Atom, Field, FieldType, Prototype, Source, Step, StepKind};
 
@@ -300,16 +300,11 @@ fn tokens(text: &str) -> Result<Vec<Word<'_>>, Diagnostic> {
     for word in line::single(text)? {
         let mut rest = word;
         while let Some(first) = rest.text.chars().next() {
-            let run = rest.text.bytes().take_while(|b| is_name_byte(*b)).count();
+            let run = rest.text.chars().take_while(|c| is_of_name(*c)).count();
             let length = if run > 0 { run } else { first.len_utf8() };
             tokens.push(rest.head(length));
             rest = rest.tail(length);
         }
     }
     Ok(tokens)
-}
-
-/// Whether this byte can be part of a name or a number.
-fn is_name_byte(byte: u8) -> bool {
-    byte.is_ascii_alphanumeric() || byte == b'_'
 }

@@ -218,10 +218,7 @@ fn in_call(call: &SystemCall, name: Option<&str>, value: &str) -> Option<Vec<Str
     if matches!(value, "*" | "$arg*") && name.is_none() && !call.arguments.is_empty() {
         return Some(call.arguments.iter().map(whole).collect());
     }
-    let (written, ty) = match value.split_once(':') {
-        Some((written, ty)) => (written, Some(ty)),
-        None => (value, None),
-    };
+    let (written, ty) = value.split_once(':').map_or((value, None), |(written, ty)| (written, Some(ty)));
     let argument = argument_of(call, written)?;
     Some(vec![fetched(name.unwrap_or(&argument.name), argument, ty.unwrap_or(&argument.ty))])
 }

@@ -7,7 +7,7 @@ use super::super::Span;
 use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
 use super::super::line::LINE_MAX_BYTES;
-use super::super::names::is_identifier;
+use super::super::names::{is_identifier, is_of_name};
 use super::arguments::number;
 use super::known::KernelNames;
 use super::place::{Keyword, keyword};
@@ -407,10 +407,9 @@ impl<'n> Place<'n> {
                 rest = value;
                 continue;
             }
-            let is_of_word = |c: char| c.is_ascii_alphanumeric() || c == '_';
             let length = match c {
                 '"' => string_length(rest),
-                _ if is_of_word(c) => rest.find(|c| !is_of_word(c)).unwrap_or(rest.len()),
+                _ if is_of_name(c) => rest.find(|c| !is_of_name(c)).unwrap_or(rest.len()),
                 _ => c.len_utf8(),
             };
             let (word, further) = rest.split_at(length);

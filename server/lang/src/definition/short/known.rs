@@ -1,30 +1,57 @@
-//! What a kernel has that a short form can name: functions, modules, events and system calls.
+//! What a kernel has that a text can name: functions, their parameters, modules, events and system calls.
 //!
 //! Owns the interface only, and never looks anything up: the code that knows a kernel implements it.
 
-use super::super::parameters::{Parameters, UnknownParameters};
+/// What a kernel has that a text can name. Nothing of it is known, unless an implementation says so.
+pub trait KernelNames {
+    /// Whether that function has a parameter of that name; `None` if that is not known. A function
+    /// that is known to have no types has no parameter.
+    fn has_parameter(&self, _module: Option<&str>, _function: &str, _name: &str) -> Option<bool> {
+        None
+    }
 
-/// What a kernel has that a short form can name.
-pub trait KernelNames: Parameters {
+    /// Whether the kernel finds parameters of that function by itself, and so reads a plain `$argN`
+    /// as the name of one; `None` if that is not known.
+    fn finds_parameters(&self, _module: Option<&str>, _function: &str) -> Option<bool> {
+        None
+    }
+
     /// Whether a module, or the kernel with all of its modules, has a function of that name. Absent if that is not
     /// known.
-    fn has_function(&self, module: Option<&str>, name: &str) -> Option<bool>;
+    fn has_function(&self, _module: Option<&str>, _name: &str) -> Option<bool> {
+        None
+    }
 
     /// The functions that a probe can be in and whose names match a glob, in the order of their names.
-    fn functions(&self, module: Option<&str>, glob: &str) -> MatchingFunctions;
+    fn functions(&self, _module: Option<&str>, _glob: &str) -> MatchingFunctions {
+        MatchingFunctions::default()
+    }
 
     /// Whether a module is loaded.
-    fn has_module(&self, name: &str) -> bool;
+    fn has_module(&self, _name: &str) -> bool {
+        false
+    }
 
     /// All events of the host, as `GROUP/EVENT`, that can be recorded. Absent if they are not known.
-    fn events(&self) -> Option<Vec<String>>;
+    fn events(&self) -> Option<Vec<String>> {
+        None
+    }
 
     /// The types of a function. Absent if they are not known.
-    fn function(&self, module: Option<&str>, name: &str) -> Option<KnownFunction>;
+    fn function(&self, _module: Option<&str>, _name: &str) -> Option<KnownFunction> {
+        None
+    }
 
     /// The system call that a name means: `openat`, `sys_openat`, `__x64_sys_openat`.
-    fn system_call(&self, name: &str) -> Option<SystemCall>;
+    fn system_call(&self, _name: &str) -> Option<SystemCall> {
+        None
+    }
 }
+
+/// A kernel of which nothing is known.
+pub(in super::super) struct UnknownKernel;
+
+impl KernelNames for UnknownKernel {}
 
 /// The functions that match a glob.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
@@ -75,30 +102,4 @@ pub struct CallArgument {
     pub value: String,
     /// How it is read if nothing is said: a type such as `s32`, or `ustring` for the text that it points to.
     pub ty: String,
-}
-
-impl KernelNames for UnknownParameters {
-    fn has_function(&self, _module: Option<&str>, _name: &str) -> Option<bool> {
-        None
-    }
-
-    fn functions(&self, _module: Option<&str>, _glob: &str) -> MatchingFunctions {
-        MatchingFunctions::default()
-    }
-
-    fn has_module(&self, _name: &str) -> bool {
-        false
-    }
-
-    fn events(&self) -> Option<Vec<String>> {
-        None
-    }
-
-    fn function(&self, _module: Option<&str>, _name: &str) -> Option<KnownFunction> {
-        None
-    }
-
-    fn system_call(&self, _name: &str) -> Option<SystemCall> {
-        None
-    }
 }

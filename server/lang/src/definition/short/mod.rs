@@ -30,6 +30,7 @@ mod place;
 #[cfg(test)]
 mod tests;
 
+pub(super) use known::UnknownKernel;
 pub use known::{CallArgument, KernelNames, KnownFunction, KnownParameter, MatchingFunctions, SystemCall};
 
 pub use place::is_of_other_tools;
@@ -37,7 +38,7 @@ pub use place::is_of_other_tools;
 use super::code::Code;
 use super::diagnostic::{Diagnostic, listed};
 use super::line::{self, Word};
-use super::names::is_identifier;
+use super::names::{is_identifier, is_of_name};
 use super::rewrite::Rewritten;
 
 /// Most lines that one text can stand for: as many as one request can define.
@@ -168,10 +169,7 @@ fn is_line(first: Word<'_>) -> bool {
 /// Whether a `(` stands where only a prototype, or a call, has one: after a name that is not an argument.
 fn is_prototype(words: &[Word<'_>]) -> bool {
     let opened = words.iter().enumerate().find_map(|(at, word)| Some((at, word.text.split_once('(')?.0)));
-    opened.is_some_and(|(at, before)| {
-        let is_name = before.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_');
-        at == 0 || (is_name && before != "str")
-    })
+    opened.is_some_and(|(at, before)| at == 0 || (before.chars().all(is_of_name) && before != "str"))
 }
 
 /// Whether a word can be a place by its name: a name or a glob, and what can follow it.

@@ -335,17 +335,17 @@ struct Spelling<'a> {
     returns: bool,
 }
 
+/// A place without `%return`, and whether it had that.
+fn of_return(word: Word<'_>) -> (&str, bool) {
+    word.text.strip_suffix("%return").map_or((word.text, false), |text| (text, true))
+}
+
 impl<'a> Spelling<'a> {
     fn of(word: Word<'a>) -> Option<Self> {
-        let (text, returns) = match word.text.strip_suffix("%return") {
-            Some(text) => (text, true),
-            None => (word.text, false),
-        };
+        let (text, returns) = of_return(word);
         let (place, offset) = text.split_at(text.find('+').unwrap_or(text.len()));
-        let (module, name) = match place.split_once(':') {
-            Some((module, name)) => (Some(module), name),
-            None => (None, place),
-        };
+        let (module, name) =
+            place.split_once(':').map_or((None, place), |(module, name)| (Some(module), name));
         (!name.is_empty()).then_some(Self { module, name, offset, returns })
     }
 
@@ -403,10 +403,7 @@ fn of_call(call: SystemCall, returns: bool, word: Word<'_>, names: &dyn KernelNa
 
 /// What `syscall:` precedes.
 fn system_call(word: Word<'_>, names: &dyn KernelNames) -> Result<Found, Diagnostic> {
-    let (name, returns) = match word.text.strip_suffix("%return") {
-        Some(name) => (name, true),
-        None => (word.text, false),
-    };
+    let (name, returns) = of_return(word);
     if name.contains(['*', '?']) {
         let functions = names.functions(None, &format!("__x64_sys_{name}"));
         let calls = functions.places.iter().filter_map(|(_, function)| names.system_call(function));

@@ -2,7 +2,6 @@
 
 use proptest::prelude::*;
 
-use super::super::parameters::Parameters;
 use super::super::{Code, Definition, Dialect, Reading, parse_any, parse_any_knowing};
 use super::bpftrace::OTHERWISE;
 use super::*;
@@ -40,18 +39,16 @@ const EVENTS: [&str; 8] = [
     "two/twice",
 ];
 
-impl Parameters for World {
-    fn has(&self, module: Option<&str>, function: &str, name: &str) -> Option<bool> {
+impl KernelNames for World {
+    fn has_parameter(&self, module: Option<&str>, function: &str, name: &str) -> Option<bool> {
         let known = self.function(module, function)?;
         Some(known.parameters.iter().any(|parameter| parameter.name == name))
     }
 
-    fn found_by_kernel(&self, module: Option<&str>, function: &str) -> Option<bool> {
+    fn finds_parameters(&self, module: Option<&str>, function: &str) -> Option<bool> {
         Some(self.function(module, function).is_some_and(|known| !known.parameters.is_empty()))
     }
-}
 
-impl KernelNames for World {
     fn has_function(&self, module: Option<&str>, name: &str) -> Option<bool> {
         let fits = |of: &str| module.is_none_or(|module| module == of);
         Some(FUNCTIONS.iter().any(|(of, function, ..)| fits(of) && *function == name))

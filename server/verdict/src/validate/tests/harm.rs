@@ -169,7 +169,7 @@ fn objections(facts: &KernelFacts) -> BTreeMap<u32, Code> {
         let around = nearest(&probe(offset), &report, facts);
         let offered = [around.before, around.after];
         assert!(!by_check.keys().any(|refused| offered.contains(&Some(*refused))), "{offset}: {around:?}");
-        for shown in surroundings(&probe(offset), &report, facts).listing {
+        for shown in surroundings(&probe(offset), &report, facts).0 {
             let is_refused = by_check.contains_key(&shown.offset);
             assert!(!is_refused || !shown.probeable, "{offset}: {shown:?}");
         }

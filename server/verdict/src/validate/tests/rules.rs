@@ -151,8 +151,8 @@ fn entries_lie_behind_endbr() {
     }
     assert_eq!(kernel.check("p first").arming, Some(Arming::Ftrace));
     assert_eq!(kernel.check("p first+9").arming, Some(Arming::Breakpoint));
-    let around = surroundings(&kernel.parse("p first+6"), &kernel.check("p first+6"), &kernel.facts);
-    assert_eq!((around.nearest.before, around.nearest.after), (Some(4), Some(9)));
+    let (_, nearest) = surroundings(&kernel.parse("p first+6"), &kernel.check("p first+6"), &kernel.facts);
+    assert_eq!((nearest.before, nearest.after), (Some(4), Some(9)));
 }
 
 /// The blacklist comes after it before 5.18, and before it since.
@@ -337,8 +337,8 @@ fn places_behind_the_end_are_refused_as_such() {
         let hint = refusal.hint.unwrap();
         let last = hint.strip_prefix('+').and_then(|rest| rest.split(' ').next()).unwrap();
         assert_eq!(kernel.refusal(&format!("p part+{last}")), None, "{hint}");
-        let shown = surroundings(&kernel.parse(text), &kernel.check(text), &kernel.facts);
-        assert!(shown.listing.is_empty(), "the code of another function says nothing");
+        let (shown, _) = surroundings(&kernel.parse(text), &kernel.check(text), &kernel.facts);
+        assert!(shown.is_empty(), "the code of another function says nothing");
     }
     let objection = kernel.check("p part+32").objection.unwrap();
     assert_eq!(objection.by, RefusedBy::Kprobed);
@@ -347,9 +347,8 @@ fn places_behind_the_end_are_refused_as_such() {
 #[test]
 fn a_listing_for_a_return_probe_has_one_reason() {
     let kernel = kernel(NEW, "");
-    let shown = surroundings(&kernel.parse("r first"), &kernel.check("r first"), &kernel.facts);
-    let mut reasons: Vec<_> =
-        shown.listing.into_iter().filter(|one| !one.probeable).map(|one| one.refusal).collect();
+    let (shown, _) = surroundings(&kernel.parse("r first"), &kernel.check("r first"), &kernel.facts);
+    let mut reasons: Vec<_> = shown.into_iter().filter(|one| !one.probeable).map(|one| one.refusal).collect();
     assert!(reasons.len() > 1);
     reasons.dedup();
     assert_eq!(reasons, ["a return probe is at the entry of the function"]);

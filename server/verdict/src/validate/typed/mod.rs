@@ -50,4 +50,4 @@ pub use doubts::doubts;
 pub(crate) use function::{Function, look_up_only};
 pub use function::{has_parameter, kernel_finds_parameters};
 pub use known::{known_function, tells_programs_memory};
-pub use resolve::{Note, Resolution, ResolvedNames, resolve, resolve_names};
+pub use resolve::{Note, Resolution, resolve, resolve_names};

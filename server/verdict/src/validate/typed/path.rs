@@ -18,16 +18,9 @@ pub(super) struct Value {
     pub(super) fetch: Fetch,
     /// Its type, as declared.
     pub(super) ty: TypeId,
-    /// The bit-field, if it is one.
-    pub(super) bits: Option<BitField>,
-}
-
-/// The position of a bit-field.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct BitField {
-    /// From the beginning of the target of the last pointer.
-    pub(super) bit_offset: u64,
-    pub(super) bits: u8,
+    /// If it is a bit-field, its first bit, from the beginning of the target of the last pointer, and
+    /// its width.
+    pub(super) bits: Option<(u64, u8)>,
 }
 
 /// The members of a path, each with its span.
@@ -83,11 +76,7 @@ pub(super) fn follow(
                 PartStep::LookUp,
             ))
         })?;
-        value = Value {
-            fetch: value.fetch.followed(offset),
-            ty,
-            bits: bits.map(|bits| BitField { bit_offset, bits }),
-        };
+        value = Value { fetch: value.fetch.followed(offset), ty, bits: bits.map(|bits| (bit_offset, bits)) };
     }
     Ok(value)
 }
@@ -147,8 +136,9 @@ pub(super) fn inside_of_member<'a>(btf: &'a Btf, composite: Composite<'a>, name:
 }
 
 /// A bit-field as its own default: the type, and the fetch of the integer that holds it.
-pub(super) fn bit_field(btf: &Btf, value: &Value, field: BitField) -> Option<(Fetch, BaseType)> {
-    let (base, byte) = default::bit_field(btf, value.ty, field.bit_offset, field.bits)?;
+pub(super) fn bit_field(btf: &Btf, value: &Value) -> Option<(Fetch, BaseType)> {
+    let (bit_offset, bits) = value.bits?;
+    let (base, byte) = default::bit_field(btf, value.ty, bit_offset, bits)?;
     let FetchKind::Deref { user, inner, .. } = &value.fetch.kind else { return None };
     let kind = FetchKind::Deref { user: *user, offset: i32::try_from(byte).ok()?, inner: inner.clone() };
     Some((Fetch { kind, span: value.fetch.span }, base))

@@ -17,15 +17,6 @@ use kprobed_lang::definition::{
     FetchKind, Name, PartStep, Place, ProbeDefinition, Span, Step, Type, exceeded_limits, name_members,
 };
 
-/// A definition as every kernel reads it.
-#[derive(Clone, Debug)]
-pub struct Resolution {
-    /// Without words that need BTF, as far as these could be resolved.
-    pub definition: ProbeDefinition,
-    /// What was resolved.
-    pub notes: Vec<Note>,
-}
-
 /// An argument that was resolved.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Note {
@@ -39,21 +30,23 @@ pub struct Note {
     pub notation: Notation,
 }
 
-/// The outcome for the names of a definition.
+/// A definition as every kernel reads it.
 #[derive(Clone, Debug)]
-pub struct ResolvedNames {
-    /// The definition as far as its names could be resolved.
-    pub resolution: Resolution,
+pub struct Resolution {
+    /// Without words that need BTF, as far as these could be resolved.
+    pub definition: ProbeDefinition,
+    /// What was resolved.
+    pub notes: Vec<Note>,
     /// The problems, each with the step of the kernel.
     pub findings: Vec<Diagnostic>,
     /// For each argument of the resolved definition, its index before.
     origins: Vec<usize>,
 }
 
-impl ResolvedNames {
+impl Resolution {
     fn unchanged(definition: &ProbeDefinition) -> Self {
-        let resolution = Resolution { definition: definition.clone(), notes: Vec::new() };
-        Self { resolution, findings: Vec::new(), origins: Vec::new() }
+        let definition = definition.clone();
+        Self { definition, notes: Vec::new(), findings: Vec::new(), origins: Vec::new() }
     }
 
     /// The same, if the definition has no path, which is read by the kernel's types.
@@ -74,7 +67,7 @@ impl ResolvedNames {
         if self.origins.is_empty() {
             return Vec::new();
         }
-        let mut found = exceeded_limits(&self.resolution.definition.clone().with_explicit_names(), features);
+        let mut found = exceeded_limits(&self.definition.clone().with_explicit_names(), features);
         for problem in &mut found {
             if let Step::Argument(index, step) = &mut problem.step {
                 *index = self.origins.get(*index).copied().unwrap_or(*index);
@@ -95,27 +88,25 @@ pub fn resolve(
     facts: &KernelFacts,
     features: &Features,
 ) -> Result<Resolution, Vec<Diagnostic>> {
-    let names = resolve_names(definition, facts, features);
-    let findings = if names.findings.is_empty() { names.exceeded_limits(features) } else { names.findings };
-    if findings.is_empty() { Ok(names.resolution) } else { Err(findings) }
+    let mut names = resolve_names(definition, facts, features);
+    if names.findings.is_empty() {
+        names.findings = names.exceeded_limits(features);
+    }
+    if names.findings.is_empty() { Ok(names) } else { Err(names.findings) }
 }
 
 /// Looks up the names of a definition, of which arguments may be parsed only in part.
-pub fn resolve_names(
-    definition: &ProbeDefinition,
-    facts: &KernelFacts,
-    features: &Features,
-) -> ResolvedNames {
+pub fn resolve_names(definition: &ProbeDefinition, facts: &KernelFacts, features: &Features) -> Resolution {
     let native = features.btf_args;
     let Place::Symbol { module, symbol, .. } = &definition.place else {
-        return ResolvedNames::without_paths(definition, "the types of what an address holds are not known");
+        return Resolution::without_paths(definition, "the types of what an address holds are not known");
     };
     if !definition.args.iter().any(|argument| needs_types(argument, native)) {
-        return ResolvedNames::unchanged(definition);
+        return Resolution::unchanged(definition);
     }
     // This kernel resolves names by itself, but shows its types to no program.
     if native && facts.types.vmlinux().is_err() {
-        return ResolvedNames::without_paths(definition, "this kernel does not show its types");
+        return Resolution::without_paths(definition, "this kernel does not show its types");
     }
     let look_up = if native { function::look_up_natively } else { function::look_up };
     let function = look_up(symbol, module.as_deref(), facts);
@@ -138,7 +129,7 @@ pub fn resolve_names(
     let args: Vec<_> = indices.into_iter().zip(args).collect();
     if native && !findings.is_empty() {
         // No argument is read then.
-        return ResolvedNames { findings, ..ResolvedNames::unchanged(definition) };
+        return Resolution { findings, ..Resolution::unchanged(definition) };
     }
     let mut resolver = Resolver {
         function: function.as_ref(),
@@ -213,7 +204,7 @@ pub fn resolve_names(
     let mut definition = ProbeDefinition { args: resolved, paths, ..definition.clone() };
     definition.warnings.extend(warnings);
     definition.warnings.sort_by_key(|warning| warning.span);
-    ResolvedNames { resolution: Resolution { definition, notes }, findings, origins }
+    Resolution { definition, notes, findings, origins }
 }
 
 /// Whether an argument needs BTF.
@@ -323,8 +314,8 @@ impl Resolver<'_> {
             }
             Some(_) => {}
             None => {
-                let chosen = if let Some(field) = value.bits {
-                    path::bit_field(btf, &value, field).map(|(fetch, base)| {
+                let chosen = if value.bits.is_some() {
+                    path::bit_field(btf, &value).map(|(fetch, base)| {
                         resolved.fetch = fetch;
                         (base, None, false)
                     })

@@ -43,12 +43,9 @@ pub(super) struct Alternative {
 /// All alternatives, each with the beginning and length of the code that it replaces, in the order
 /// in which boot goes through them.
 pub(super) fn read(text: &KernelText, symbols: &SymbolTable) -> Vec<(u64, u8, Alternative)> {
-    let Some(start) = symbols.lookup("__alt_instructions", None) else { return Vec::new() };
-    let table =
+    let (start, table) =
         tables::between(text, symbols, "__alt_instructions", "__alt_instructions_end").unwrap_or_default();
-    let address = |name, otherwise| symbols.lookup(name, None).map_or(otherwise, |symbol| symbol.address);
-    let kernel = address("_stext", 0)..address("_end", u64::MAX);
-    parse(start.address, &table, &kernel)
+    parse(start, &table, &symbols.core())
 }
 
 fn parse(start: u64, table: &[u8], kernel: &Range<u64>) -> Vec<(u64, u8, Alternative)> {
@@ -124,7 +121,7 @@ fn calls_nothing(start: u64, image: &[u8], text: &KernelText, symbols: &SymbolTa
         let slot = start.wrapping_add(CALL_BYTES).wrapping_add_signed(distance.into());
         Some(u64::from_le_bytes(*text.read(slot, 8).ok()?.first_chunk()?))
     };
-    let nothing = symbols.lookup("nop_func", None).map(|symbol| symbol.address);
+    let nothing = symbols.address("nop_func");
     nothing.is_some() && pointer() == nothing
 }
 

@@ -219,8 +219,7 @@ impl BootSites {
 /// The addresses in a table of distances from each entry to some code.
 fn addresses(text: &KernelText, symbols: &SymbolTable, start: &str, stop: &str) -> Vec<u64> {
     const ENTRY_BYTES: usize = 4;
-    let first = symbols.lookup(start, None).map_or(0, |symbol| symbol.address);
-    let table = tables::between(text, symbols, start, stop).unwrap_or_default();
+    let (first, table) = tables::between(text, symbols, start, stop).unwrap_or_default();
     entries(first, &table, ENTRY_BYTES).filter_map(|(at, entry)| self_relative(at, entry)).collect()
 }
 

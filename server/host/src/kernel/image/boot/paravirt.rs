@@ -48,7 +48,7 @@ pub(super) struct PatchSite {
 /// All sites.
 pub(super) fn sites(text: &KernelText, symbols: &SymbolTable) -> Vec<PatchSite> {
     let table = tables::between(text, symbols, "__parainstructions", "__parainstructions_end");
-    let table = table.unwrap_or_default();
+    let (_, table) = table.unwrap_or_default();
     let inline = inline(text, symbols);
     let site = |(start, function, bytes)| PatchSite {
         start,
@@ -71,15 +71,15 @@ fn parse(table: &[u8]) -> impl Iterator<Item = (u64, u8, u8)> {
 /// none of them.
 fn inline(text: &KernelText, symbols: &SymbolTable) -> HashMap<u8, Inline> {
     const POINTER_BYTES: usize = 8;
-    if symbols.lookup("native_patch", None).is_none() {
+    if symbols.address("native_patch").is_none() {
         return HashMap::new();
     }
-    let Some(functions) = symbols.lookup("pv_ops", None) else { return HashMap::new() };
+    let Some(functions) = symbols.address("pv_ops") else { return HashMap::new() };
     let named = INLINE
         .iter()
         .flat_map(|(name, code)| symbols.named(name, None).map(move |symbol| (symbol.address, *code)));
     let code_at: HashMap<u64, Inline> = named.collect();
-    let table = text.read_up_to(functions.address, POINTER_BYTES << u8::BITS).unwrap_or_default();
+    let table = text.read_up_to(functions, POINTER_BYTES << u8::BITS).unwrap_or_default();
     let pointers = table.chunks_exact(POINTER_BYTES).map(|pointer| pointer.first_chunk().copied());
     let known = (0..=u8::MAX)
         .zip(pointers)

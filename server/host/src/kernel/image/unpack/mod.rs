@@ -16,69 +16,46 @@ const MAX_BYTES: u64 = 2 << 30;
 /// (scripts/xz_wrap.sh).
 const LZMA_MEMORY_KIB: u32 = 256 << 10;
 
-/// A format.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Format {
-    Gzip,
-    Xz,
-    Lzma,
-    Zstd,
-    Lz4,
-}
-
-impl Format {
-    /// The format of these bytes (scripts/extract-vmlinux; lib/decompress.c).
-    ///
-    /// # Errors
-    /// [`ImageError::Packing`] for those that are known and not supported, and for all others.
-    pub(super) fn of(packed: &[u8]) -> Result<Self, ImageError> {
-        let unsupported = |name: &str| Err(ImageError::Packing { format: name.to_owned() });
-        match packed {
-            [0x1f, 0x8b, ..] => Ok(Self::Gzip),
-            [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => Ok(Self::Xz),
-            [0x5d, 0, 0, ..] => Ok(Self::Lzma),
-            [0x28, 0xb5, 0x2f, 0xfd, ..] => Ok(Self::Zstd),
-            [0x02, 0x21, 0x4c, 0x18, ..] => Ok(Self::Lz4),
-            [b'B', b'Z', b'h', ..] => unsupported("bzip2"),
-            [0x89, b'L', b'Z', b'O', ..] => unsupported("LZO"),
-            other => {
-                let first: Vec<_> = other.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
-                unsupported(&format!("`{}`", first.join(" ")))
-            }
-        }
-    }
-
-    fn name(self) -> &'static str {
-        match self {
-            Self::Gzip => "gzip",
-            Self::Xz => "xz",
-            Self::Lzma => "lzma",
-            Self::Zstd => "zstd",
-            Self::Lz4 => "lz4",
-        }
-    }
-}
-
 /// A reader of the unpacked bytes.
 ///
 /// # Errors
 /// [`ImageError::Packing`] and [`ImageError::Unpack`].
-pub(super) fn reader<'a>(packed: &'a [u8]) -> Result<Box<dyn Read + 'a>, ImageError> {
-    let format = Format::of(packed)?;
-    let failed = |reason: String| ImageError::Unpack { format: format.name(), reason };
-    let unlimited: Box<dyn Read + 'a> = match format {
-        Format::Gzip => Box::new(flate2::read::GzDecoder::new(packed)),
-        Format::Xz => Box::new(lzma_rust2::XzReader::new(packed, false)),
-        Format::Lzma => Box::new(
-            lzma_rust2::LzmaReader::new_mem_limit(packed, LZMA_MEMORY_KIB, None)
-                .map_err(|error| failed(error.to_string()))?,
-        ),
-        Format::Zstd => Box::new(
-            ruzstd::decoding::StreamingDecoder::new(packed).map_err(|error| failed(error.to_string()))?,
-        ),
-        Format::Lz4 => Box::new(io::Cursor::new(lz4::unpacked(packed).map_err(failed)?)),
+pub(super) fn reader(packed: &[u8]) -> Result<Box<dyn Read + '_>, ImageError> {
+    opened(packed).map(|(_, reader)| reader)
+}
+
+/// The format of these bytes (scripts/extract-vmlinux; lib/decompress.c), and a reader of the
+/// unpacked ones.
+fn opened(packed: &[u8]) -> Result<(&'static str, Box<dyn Read + '_>), ImageError> {
+    let unsupported = |name: &str| Err(ImageError::Packing { format: name.to_owned() });
+    let (format, reader): (_, Result<Box<dyn Read + '_>, String>) = match packed {
+        [0x1f, 0x8b, ..] => ("gzip", Ok(Box::new(flate2::read::GzDecoder::new(packed)))),
+        [0xfd, b'7', b'z', b'X', b'Z', 0, ..] => {
+            ("xz", Ok(Box::new(lzma_rust2::XzReader::new(packed, false))))
+        }
+        [0x5d, 0, 0, ..] => match lzma_rust2::LzmaReader::new_mem_limit(packed, LZMA_MEMORY_KIB, None) {
+            Ok(reader) => ("lzma", Ok(Box::new(reader))),
+            Err(error) => ("lzma", Err(error.to_string())),
+        },
+        [0x28, 0xb5, 0x2f, 0xfd, ..] => match ruzstd::decoding::StreamingDecoder::new(packed) {
+            Ok(reader) => ("zstd", Ok(Box::new(reader))),
+            Err(error) => ("zstd", Err(error.to_string())),
+        },
+        [0x02, 0x21, 0x4c, 0x18, ..] => match lz4::unpacked(packed) {
+            Ok(bytes) => ("lz4", Ok(Box::new(io::Cursor::new(bytes)))),
+            Err(reason) => ("lz4", Err(reason)),
+        },
+        [b'B', b'Z', b'h', ..] => return unsupported("bzip2"),
+        [0x89, b'L', b'Z', b'O', ..] => return unsupported("LZO"),
+        other => {
+            let first: Vec<_> = other.iter().take(4).map(|byte| format!("{byte:02x}")).collect();
+            return unsupported(&format!("`{}`", first.join(" ")));
+        }
     };
-    Ok(Box::new(unlimited.take(MAX_BYTES)))
+    match reader {
+        Ok(reader) => Ok((format, Box::new(reader.take(MAX_BYTES)))),
+        Err(reason) => Err(ImageError::Unpack { format, reason }),
+    }
 }
 
 /// All of the unpacked bytes. What follows the packed ones is not looked at.
@@ -86,11 +63,10 @@ pub(super) fn reader<'a>(packed: &'a [u8]) -> Result<Box<dyn Read + 'a>, ImageEr
 /// # Errors
 /// [`ImageError::Packing`] and [`ImageError::Unpack`].
 pub(super) fn unpacked(packed: &[u8]) -> Result<Vec<u8>, ImageError> {
-    let format = Format::of(packed)?;
+    let (format, mut reader) = opened(packed)?;
     let mut bytes = Vec::new();
-    reader(packed)?
-        .read_to_end(&mut bytes)
-        .map_err(|error| ImageError::Unpack { format: format.name(), reason: error.to_string() })?;
+    let read = reader.read_to_end(&mut bytes);
+    read.map_err(|error| ImageError::Unpack { format, reason: error.to_string() })?;
     Ok(bytes)
 }
 
