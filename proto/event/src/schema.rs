@@ -98,7 +98,7 @@ fn read(probe: &str, field: api::EventField) -> Result<FieldSchema, MalformedErr
         _ => {
             let api::EventField { name, r#type, width, .. } = field;
             let message =
-                format!("field `{name}` of `{probe}` has type {} with a width of {width} bytes", r#type);
+                format!("field `{name}` of `{probe}` has type {type} with a width of {width} bytes");
             return Err(MalformedError(message));
         }
     };

@@ -108,7 +108,7 @@ fn flag(file: &Path) -> Option<bool> {
 }
 
 /// The directories in a directory. The kernel makes no names that are not UTF-8.
-fn directories(path: &Path) -> impl Iterator<Item = (String, PathBuf)> {
+fn directories(path: &Path) -> impl Iterator<Item = (String, PathBuf)> + use<> {
     let entries = fs::read_dir(path).into_iter().flatten().filter_map(Result::ok);
     entries.filter_map(|entry| {
         let is_directory = entry.file_type().is_ok_and(|kind| kind.is_dir());
