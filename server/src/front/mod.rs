@@ -12,7 +12,6 @@ mod call_limits;
 mod call_memory;
 mod connection;
 mod descriptors;
-mod greeting;
 mod inherited;
 mod lane;
 mod listen;
