@@ -26,7 +26,7 @@ use tonic_health::server::HealthReporter;
 
 use crate::auditor::Auditor;
 use crate::auth::LiveTls;
-use crate::config::{CheckedConfig, Config, HostSize, SettingChange, TlsError, changes, tls_settings};
+use crate::config::{CheckedConfig, Config, HostSize, Problem, SettingChange, changes, tls_settings};
 use crate::declared::Keeper;
 use crate::doctor::{Doctor, LOCKDOWN, SkippedRuns};
 use crate::export::metrics::Sources;
@@ -444,12 +444,12 @@ impl App {
     /// that differs; some of it needs a restart.
     ///
     /// # Errors
-    /// [`TlsError`] if the certificates cannot be used: then nothing has changed.
+    /// [`Problem`] if the certificates cannot be used: then nothing has changed.
     pub fn reload(
         &self,
         before: &CheckedConfig,
         now: &CheckedConfig,
-    ) -> Result<Vec<SettingChange>, TlsError> {
+    ) -> Result<Vec<SettingChange>, Problem> {
         if let (Some(live), Some(files)) = (&self.front.tls, &now.config.listen.tls) {
             // The files can have changed behind the same names.
             live.replace(tls_settings(files)?);

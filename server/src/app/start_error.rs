@@ -11,7 +11,7 @@ use nix::errno::Errno;
 use thiserror::Error;
 
 use super::Holder;
-use crate::config::{HostSize, TlsError};
+use crate::config::{HostSize, Problem};
 use crate::doctor::{LOCKDOWN, LOCKED_DOWN, UNLOCK, is_locked_down};
 use crate::front::{InheritedError, ListenError};
 use crate::health::{NETWORK_HINT, is_of_closed_network};
@@ -28,7 +28,7 @@ use kprobed_trace::spool::{BootIdError, SpoolError};
 pub enum StartError {
     /// The certificates for clients.
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Tls(#[from] Problem),
     /// The directory of the state cannot be used.
     #[error("cannot {action} `{path}`: {source}", path = path.display())]
     StateDirectory {
@@ -164,7 +164,7 @@ impl StartError {
                 "stop it (`systemctl stop kprobed`), or give this one a `state.directory` of its own"
                     .to_owned(),
             ),
-            Self::Tls(error) => Some(error.hint().to_owned()),
+            Self::Tls(error) => Some(error.hint.clone()),
             Self::Export(OpenError::Prometheus(error)) if is_of_closed_network(&error.source) => {
                 Some(NETWORK_HINT.to_owned())
             }

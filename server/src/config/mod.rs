@@ -24,7 +24,7 @@ pub use host_size::HostSize;
 pub(crate) use paths::SOCKET_SUFFIX;
 pub use problem::{Place, Problem, Severity};
 pub use roles::RoleSections;
-pub use tls::{LISTEN, PROMETHEUS, TlsError, client_config, server_config, tls_settings};
+pub use tls::{LISTEN, PROMETHEUS, client_config, server_config, tls_settings};
 
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};

@@ -3,6 +3,8 @@
 use std::fmt;
 use std::path::Path;
 
+use thiserror::Error;
+
 /// Where in the file. Both count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
@@ -22,7 +24,8 @@ pub enum Severity {
 }
 
 /// One thing that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{message}")]
 pub struct Problem {
     /// Whether it keeps the daemon from starting.
     pub severity: Severity,
@@ -56,12 +59,6 @@ impl Problem {
     pub(super) fn warning(setting: &str, message: impl Into<String>, hint: impl Into<String>) -> Self {
         let (setting, message, hint) = (setting.to_owned(), message.into(), hint.into());
         Self { severity: Severity::Warning, setting, message, hint, place: None }
-    }
-}
-
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
     }
 }
 

@@ -12,7 +12,7 @@ use kprobed_event::published::Subjects;
 use tokio_rustls::rustls::ClientConfig;
 use tokio_util::sync::CancellationToken;
 
-use crate::config::TlsError;
+use crate::config::Problem;
 use crate::config::export::Nats;
 use crate::export::SinkError;
 use crate::export::sink::causes;
@@ -47,7 +47,7 @@ pub struct Connection {
 pub enum ConnectionError {
     /// Its certificates.
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Tls(#[from] Problem),
     /// The prefix of subjects.
     #[error("`export.nats.subject_prefix`: {0}")]
     Prefix(#[from] kprobed_event::published::PrefixError),

@@ -15,7 +15,7 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Extensions, Request};
 
-use crate::config::TlsError;
+use crate::config::Problem;
 use crate::config::export::{AddressError, ClientTls, NetworkAddress, OTLP, Otlp, ServerUrl};
 use crate::export::SinkError;
 use crate::export::sink::causes;
@@ -43,7 +43,7 @@ struct Tls {
 pub enum ConnectionError {
     /// Its certificates.
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Tls(#[from] Problem),
     /// Its address.
     #[error(transparent)]
     Address(#[from] AddressError),
@@ -104,7 +104,7 @@ async fn connect(address: NetworkAddress, tls: Option<Tls>) -> io::Result<Box<dy
     Ok(Box::new(TlsConnector::from(tls.config).connect(name, stream).await?))
 }
 
-fn tls(files: &ClientTls) -> Result<Tls, TlsError> {
+fn tls(files: &ClientTls) -> Result<Tls, Problem> {
     let mut config = crate::config::client_config("export.otlp.tls", files)?;
     config.alpn_protocols.push(b"h2".to_vec());
     Ok(Tls { config: config.into(), domain: files.domain.clone() })
