@@ -445,11 +445,7 @@ impl App {
     ///
     /// # Errors
     /// [`Problem`] if the certificates cannot be used: then nothing has changed.
-    pub fn reload(
-        &self,
-        before: &CheckedConfig,
-        now: &CheckedConfig,
-    ) -> Result<Vec<SettingChange>, Problem> {
+    pub fn reload(&self, before: &CheckedConfig, now: &CheckedConfig) -> Result<Vec<SettingChange>, Problem> {
         if let (Some(live), Some(files)) = (&self.front.tls, &now.config.listen.tls) {
             // The files can have changed behind the same names.
             live.replace(tls_settings(files)?);
