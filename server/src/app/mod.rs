@@ -5,14 +5,12 @@
 
 mod lock;
 mod opened;
-mod start_error;
 #[cfg(test)]
 #[cfg(feature = "nats")]
 mod tests;
 mod watchdog;
 
-pub use lock::Holder;
-pub use start_error::StartError;
+pub use crate::start_error::StartError;
 pub use watchdog::Watched;
 
 use std::path::{Path, PathBuf};
@@ -30,9 +28,9 @@ use crate::config::{CheckedConfig, Config, HostSize, Problem, SettingChange, cha
 use crate::declared::Keeper;
 use crate::doctor::{Doctor, LOCKDOWN, SkippedRuns};
 use crate::export::metrics::Sources;
-use crate::export::{self, ExportParts};
+use crate::export::{self, ExportParts, OpenError};
 use crate::front::{self, Gate, Inherited};
-use crate::health::{Declarations, LabelsFile, Storage};
+use crate::health::{Declarations, LabelsFile, NETWORK_HINT, Storage, is_of_closed_network};
 use crate::rpc::{self, Access, EventServer, HostInfo, Services};
 use crate::sandbox;
 use crate::shutdown::Tasks;
@@ -57,7 +55,7 @@ use kprobed_trace::pipeline::{Binder, Hub};
 use kprobed_trace::spool::{BootId, Cursor};
 use kprobed_verdict::checker::Checker;
 
-use self::lock::StateLock;
+use self::lock::{Holder, StateLock};
 
 /// How long putting the kernel in order may take: each probe costs it a grace period.
 const KERNEL_GRACE: Duration = Duration::from_secs(45);
@@ -208,10 +206,8 @@ impl App {
         let directory = &config.state.directory;
         // First: a database that another daemon works with is not touched.
         let lock = StateLock::take(directory, &config.listen.unix)?;
-        let store = Store::open(directory, start)
-            .await
-            .map_err(|source| StartError::Store { path: directory.join("kprobed.db"), source })?
-            .store;
+        let no_database = |error| StartError::database(directory, &error);
+        let store = Store::open(directory, start).await.map_err(no_database)?.store;
         engine.store = Some(store.clone());
         let procfs = config.tracing.procfs.clone();
         let host = HostIdentity::read(&procfs)?;
@@ -221,7 +217,7 @@ impl App {
         let features = Features::from_readme(&tracefs.readme()?)
             .with_types(own_types)
             .with_version(&host.kernel_release, &host.kernel_version);
-        let host_size = HostSize::here().map_err(StartError::Memory)?;
+        let host_size = HostSize::here()?;
         let instance_options = InstanceOptions {
             name: config.tracing.instance.clone(),
             buffer_kib: config.tracing.buffer_kib,
@@ -259,7 +255,7 @@ impl App {
             config.listen.queue_memory_mib << 20,
         ));
         engine.hub = Some(Arc::clone(&hub));
-        let boot_id = BootId::from_str(&host.boot_id).map_err(StartError::BootId)?;
+        let boot_id = BootId::from_str(&host.boot_id).map_err(|error| StartError::new(error.to_string()))?;
         let history = match config.spool.options(&config.state) {
             // Before anything is published, so that everything goes there.
             Some(options) => Some(Arc::new(History::start(options, boot_id, &hub)?)),
@@ -268,11 +264,7 @@ impl App {
         engine.history.clone_from(&history);
         // Before a probe is made or brought back.
         let unknown_uids = match &history {
-            Some(history) => {
-                let continued = store.continue_uids_after(history.highest_uid()).await;
-                continued
-                    .map_err(|source| StartError::Store { path: directory.join("kprobed.db"), source })?
-            }
+            Some(history) => store.continue_uids_after(history.highest_uid()).await.map_err(no_database)?,
             None => 0,
         };
         if unknown_uids > 0 {
@@ -330,7 +322,7 @@ impl App {
         thread::Builder::new()
             .name("kprobed-control".to_owned())
             .spawn(move || runtime.block_on(controller.run(queue)))
-            .map_err(StartError::Thread)?;
+            .map_err(|error| StartError::thread(&error))?;
         engine.control = Some(control.clone());
 
         let mut observer =
@@ -425,7 +417,8 @@ impl App {
             tls: tls.clone(),
             labels,
         };
-        let (routes, health) = rpc::routes(services, events)?;
+        let (routes, health) = rpc::routes(services, events)
+            .map_err(|error| StartError::new(format!("cannot describe the API to its clients: {error}")))?;
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
 
         tasks.spawn("declarations", keeper.run(tasks.stopping().clone()));
@@ -498,6 +491,17 @@ fn filter_features(host: &HostIdentity) -> KernelFilterFeatures {
     KernelFilterFeatures { functions: since((6, 4)), cpu_lists: since((6, 6)) }
 }
 
+/// The configuration was judged: a file has changed since, or the network is closed.
+impl From<OpenError> for StartError {
+    fn from(error: OpenError) -> Self {
+        let hint = match &error {
+            OpenError::Prometheus(error) if is_of_closed_network(&error.source) => NETWORK_HINT,
+            _ => "`kprobed --check-config` says what is wrong and what to write",
+        };
+        Self::new(format!("cannot export events: {error}")).fix(hint)
+    }
+}
+
 /// Opens the instance, or makes it. Removes one that could not be made completely.
 fn open_instance(
     tracefs: &Tracefs,
@@ -511,7 +515,12 @@ fn open_instance(
         // Not ours to remove, whatever it was made from.
         ClaimError::Held { path, pid } => {
             let holder = Holder::of(procfs, pid, others);
-            StartError::InstanceInUse { path, own: own.to_owned(), holder }
+            let message = format!(
+                "another kprobed uses the tracing instance `{}`: {holder}; this one has the state directory `{}`",
+                path.display(),
+                own.display()
+            );
+            StartError::new(message).fix("stop it, or set `tracing.instance` to another name")
         }
         ClaimError::Tracefs(source) => {
             if let (false, Some(begun)) = (was_there, is_there())
@@ -520,9 +529,9 @@ fn open_instance(
                 tracing::warn!(%error, "cannot remove an incomplete trace instance");
             }
             if source.errno() == nix::errno::Errno::ENOMEM as i32 {
-                StartError::Buffers { buffer_kib: options.buffer_kib, host }
+                StartError::buffers(options.buffer_kib, host)
             } else {
-                StartError::Tracefs(source)
+                source.into()
             }
         }
     })

@@ -24,14 +24,12 @@ mod resets;
 mod socket;
 #[cfg(test)]
 mod tests;
-mod threads;
 
 pub use call_limits::VANISHED_AFTER;
 pub use descriptors::raise_limit;
-pub use inherited::{Inherited, InheritedError, InheritedErrorKind};
-pub use listen::{ListenError, ListenErrorKind, join_group};
+pub use inherited::Inherited;
+pub use listen::join_group;
 pub use memory_bound::memory_bound;
-pub use threads::try_threads;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
@@ -51,6 +49,7 @@ use self::memory_bound::MemoryBound;
 use crate::auth::LiveTls;
 use crate::config::Listen;
 use crate::shutdown::Tasks;
+use crate::start_error::StartError;
 use kprobed_control::auth::Rights;
 
 /// What decides who comes in, and who a client is.
@@ -83,9 +82,9 @@ impl Sockets {
 /// Listens, on the sockets of the service manager where it has opened them.
 ///
 /// # Errors
-/// See [`ListenError`].
-pub async fn bind(listen: &Listen, inherited: Inherited) -> Result<Sockets, ListenError> {
-    let of_manager = |address: String| |source| ListenError { address, kind: ListenErrorKind::Io(source) };
+/// See [`StartError`].
+pub async fn bind(listen: &Listen, inherited: Inherited) -> Result<Sockets, StartError> {
+    let of_manager = |address: String| move |error| listen::failed(&address, &error);
     let (unix, path) = match inherited.unix {
         Some(socket) => {
             let address = listen.unix.display().to_string();

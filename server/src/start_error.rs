@@ -1,129 +1,114 @@
-//! Errors of starting the daemon, and hints for them.
-//!
-//! An error says what failed, on what and why, once, in one line. The hint says what to do, for an
+//! Why the daemon cannot start: what failed, on what and why, once, in one line; and what to do about it, for an
 //! operator who reads it in the journal.
+//!
+//! Owns how errors of the kernel, of the database and of files are told.
 
-use crate::export::OpenError;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use nix::errno::Errno;
 use thiserror::Error;
 
-use super::Holder;
 use crate::config::{HostSize, Problem};
 use crate::doctor::{LOCKDOWN, LOCKED_DOWN, UNLOCK, is_locked_down};
-use crate::front::{InheritedError, ListenError};
-use crate::health::{NETWORK_HINT, is_of_closed_network};
 use crate::sandbox::SandboxError;
 use kprobed_control::ControllerStartError;
 use kprobed_control::store::{Fault, StoreError};
 use kprobed_host::kernel::ReadError;
 use kprobed_host::tracefs::{MountError, TracefsError};
 use kprobed_trace::pipeline::ReadersError;
-use kprobed_trace::spool::{BootIdError, SpoolError};
+use kprobed_trace::spool::SpoolError;
 
-/// Why the daemon could not be started.
+/// Why the daemon cannot start.
 #[derive(Debug, Error)]
-pub enum StartError {
-    /// The certificates for clients.
-    #[error(transparent)]
-    Tls(#[from] Problem),
-    /// The directory of the state cannot be used.
-    #[error("cannot {action} `{path}`: {source}", path = path.display())]
-    StateDirectory {
-        /// What was tried.
-        action: &'static str,
-        /// The directory, or the lock in it.
-        path: PathBuf,
-        /// Why not.
-        source: io::Error,
-    },
-    /// The state directory belongs to another daemon.
-    #[error("another kprobed has locked `{path}`: {holder}", path = path.display())]
-    AlreadyRunning {
-        /// The lock.
-        path: PathBuf,
-        /// The other one.
-        holder: Holder,
-    },
-    /// The tracing instance belongs to another daemon.
-    #[error(
-        "another kprobed uses the tracing instance `{path}`: {holder}; this one has the state directory `{own}`",
-        path = path.display(),
-        own = own.display()
-    )]
-    InstanceInUse {
-        /// The instance.
-        path: PathBuf,
-        /// The state directory of this daemon.
-        own: PathBuf,
-        /// The other one.
-        holder: Holder,
-    },
-    /// The database.
-    #[error("{}", database(path, source))]
-    Store {
-        /// The database.
-        path: PathBuf,
-        /// Why not.
-        source: StoreError,
-    },
-    /// No tracefs.
-    #[error(transparent)]
-    Mount(#[from] MountError),
+#[error("{message}")]
+pub struct StartError {
+    /// What failed, on what and why.
+    pub message: String,
+    /// What to do about it, if that is known.
+    pub hint: Option<String>,
+}
+
+impl StartError {
+    /// One about which nothing is known that helps.
+    pub fn new(message: impl Into<String>) -> Self {
+        Self { message: message.into(), hint: None }
+    }
+
+    /// What to do about it.
+    pub(crate) fn fix(self, hint: impl Into<String>) -> Self {
+        Self { hint: Some(hint.into()), ..self }
+    }
+
+    /// The directory of the state cannot be used. `path` is it, or the lock in it.
+    pub(crate) fn state_directory(action: &str, path: &Path, error: &io::Error) -> Self {
+        let message = format!("cannot {action} `{}`: {error}", path.display());
+        Self::new(message).fix(of_directory(error, "state.directory"))
+    }
+
+    /// The database in this directory.
+    pub(crate) fn database(directory: &Path, error: &StoreError) -> Self {
+        Self { message: database(&directory.join("kprobed.db"), error), hint: of_database(error) }
+    }
+
     /// The ring buffers do not fit into memory.
-    #[error(
-        "cannot make ring buffers of {buffer_kib} KiB for each of {cpus} CPUs (`tracing.buffer_kib`): the kernel has no memory for them, \
-         of {memory} MiB that the host has",
-        cpus = host.cpus,
-        memory = host.memory_kib / 1024
-    )]
-    Buffers {
-        /// The configured size.
-        buffer_kib: u64,
-        /// The host.
-        host: HostSize,
-    },
-    /// Tracefs does not do what is needed.
-    #[error("cannot {0}")]
-    Tracefs(#[from] TracefsError),
-    /// Procfs.
-    #[error(transparent)]
-    Procfs(#[from] ReadError),
-    /// Probes or readers.
-    #[error(transparent)]
-    Control(#[from] ControllerStartError),
-    /// A socket.
-    #[error(transparent)]
-    Listen(#[from] ListenError),
-    /// Sockets of the service manager.
-    #[error(transparent)]
-    Inherited(#[from] InheritedError),
-    /// Reflection.
-    #[error("cannot describe the API to its clients: {0}")]
-    Reflection(#[from] tonic_reflection::server::Error),
-    /// The history.
-    #[error("cannot keep a history of events: {0}")]
-    History(#[from] SpoolError),
-    /// An exporter.
-    #[error("cannot export events: {0}")]
-    Export(#[from] OpenError),
-    /// The boot id.
-    #[error(transparent)]
-    BootId(BootIdError),
+    pub(crate) fn buffers(buffer_kib: u64, host: HostSize) -> Self {
+        let message = format!(
+            "cannot make ring buffers of {buffer_kib} KiB for each of {} CPUs (`tracing.buffer_kib`): the kernel has no memory for them, \
+             of {} MiB that the host has",
+            host.cpus,
+            host.memory_kib / 1024
+        );
+        let possible = (buffer_kib / 4).min(host.most_grown_kib()).max(16);
+        Self::new(message).fix(format!("set `tracing.buffer_kib` to less, for example {possible}"))
+    }
+
     /// A thread.
-    #[error("cannot start a thread: {0}")]
-    Thread(io::Error),
-    /// The size of the host.
-    #[error("cannot read the number of CPUs and the size of the memory: {0}")]
-    Memory(nix::Error),
-    /// The sandbox, which `sandbox.mode` requires.
-    #[error(transparent)]
-    Sandbox(#[from] SandboxError),
-    /// Signals.
-    #[error("cannot listen for signals: {0}")]
-    Signals(io::Error),
+    pub fn thread(error: &io::Error) -> Self {
+        Self::new(format!("cannot start a thread: {error}")).fix(of_thread(error))
+    }
+}
+
+impl From<Problem> for StartError {
+    fn from(problem: Problem) -> Self {
+        Self::new(problem.message).fix(problem.hint)
+    }
+}
+
+impl From<MountError> for StartError {
+    fn from(error: MountError) -> Self {
+        Self::new(error.to_string()).fix(of_mount(&error.source))
+    }
+}
+
+impl From<TracefsError> for StartError {
+    fn from(error: TracefsError) -> Self {
+        Self { message: format!("cannot {error}"), hint: of_tracefs(&error.source) }
+    }
+}
+
+impl From<ReadError> for StartError {
+    fn from(error: ReadError) -> Self {
+        Self::new(error.to_string()).fix("mount procfs on /proc, or set `tracing.procfs` to where it is")
+    }
+}
+
+impl From<ControllerStartError> for StartError {
+    fn from(error: ControllerStartError) -> Self {
+        Self { message: error.to_string(), hint: of_control(&error) }
+    }
+}
+
+impl From<SpoolError> for StartError {
+    fn from(error: SpoolError) -> Self {
+        Self::new(format!("cannot keep a history of events: {error}")).fix(of_history(&error))
+    }
+}
+
+impl From<SandboxError> for StartError {
+    fn from(error: SandboxError) -> Self {
+        Self::new(error.to_string()).fix(of_sandbox(&error))
+    }
 }
 
 /// The message of a database error, with its path, and the cause once.
@@ -154,46 +139,6 @@ const SQLITE_CANTOPEN: u32 = 14;
 const FAILING_DISK: &str = "the disk may be failing: look at the kernel's log";
 
 const CAPABILITIES: &str = "the daemon lacks a capability: run it as root, with CAP_SYS_RAWIO and CAP_SYSLOG, and CAP_SYS_ADMIN if it is to mount tracefs itself";
-
-impl StartError {
-    /// A hint for the operator.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::StateDirectory { source, .. } => Some(of_directory(source, "state.directory")),
-            Self::AlreadyRunning { .. } => Some(
-                "stop it (`systemctl stop kprobed`), or give this one a `state.directory` of its own"
-                    .to_owned(),
-            ),
-            Self::Tls(error) => Some(error.hint.clone()),
-            Self::Export(OpenError::Prometheus(error)) if is_of_closed_network(&error.source) => {
-                Some(NETWORK_HINT.to_owned())
-            }
-            Self::Export(_) => {
-                Some("`kprobed --check-config` says what is wrong and what to write".to_owned())
-            }
-            Self::InstanceInUse { .. } => {
-                Some("stop it, or set `tracing.instance` to another name".to_owned())
-            }
-            Self::Store { source, .. } => of_database(source),
-            Self::Mount(error) => Some(of_mount(&error.source)),
-            Self::Buffers { buffer_kib, host } => Some(format!(
-                "set `tracing.buffer_kib` to less, for example {}",
-                (buffer_kib / 4).min(host.most_grown_kib()).max(16)
-            )),
-            Self::Tracefs(error) => of_tracefs(&error.source),
-            Self::Procfs(_) => {
-                Some("mount procfs on /proc, or set `tracing.procfs` to where it is".to_owned())
-            }
-            Self::Control(error) => of_control(error),
-            Self::Listen(error) => Some(error.hint()),
-            Self::Inherited(error) => Some(error.hint()),
-            Self::History(error) => Some(of_history(error)),
-            Self::Thread(error) => Some(of_thread(error)),
-            Self::Sandbox(error) => Some(of_sandbox(error)),
-            Self::Reflection(_) | Self::BootId(_) | Self::Memory(_) | Self::Signals(_) => None,
-        }
-    }
-}
 
 fn is_root() -> bool {
     nix::unistd::geteuid().is_root()
@@ -333,33 +278,28 @@ mod tests {
         let source = kprobed_control::store::Store::open(directory.path(), std::time::SystemTime::now())
             .await
             .unwrap_err();
-        let error = StartError::Store { path: path.clone(), source };
-        let text = error.to_string();
+        let StartError { message, hint } = StartError::database(directory.path(), &source);
         assert_eq!(
-            text,
+            message,
             format!("cannot open the database `{}`: unable to open database file", path.display())
         );
-        assert!(error.hint().unwrap().contains("let the user of the daemon write"), "{:?}", error.hint());
+        assert!(hint.as_deref().unwrap().contains("let the user of the daemon write"), "{hint:?}");
         let source = StoreError::Backup { path: path.clone(), source: sqlx::Error::PoolTimedOut };
-        let text = StartError::Store { path: path.clone(), source }.to_string();
+        let text = StartError::database(directory.path(), &source).to_string();
         assert_eq!(times(&text, &path.display().to_string()), 1, "{text}");
     }
 
     #[test]
     fn causes_are_told_once_and_hints_are_apart() {
         let io = |errno: Errno| io::Error::from(errno);
-        let read_only = StartError::StateDirectory {
-            action: "write to the state directory",
-            path: "/ro".into(),
-            source: io(Errno::EROFS),
-        };
+        let read_only =
+            StartError::state_directory("write to the state directory", Path::new("/ro"), &io(Errno::EROFS));
         assert_eq!(
             read_only.to_string(),
             "cannot write to the state directory `/ro`: Read-only file system (os error 30)"
         );
-        assert!(read_only.hint().unwrap().starts_with("mount the file system for writing"));
-        let buffers =
-            StartError::Buffers { buffer_kib: 100_000, host: HostSize { cpus: 4, memory_kib: 512 << 10 } };
+        assert!(read_only.hint.unwrap().starts_with("mount the file system for writing"));
+        let buffers = StartError::buffers(100_000, HostSize { cpus: 4, memory_kib: 512 << 10 });
         let text = buffers.to_string();
         assert!(
             ["100000 KiB", "4 CPUs", "`tracing.buffer_kib`", "512 MiB"]
@@ -367,17 +307,17 @@ mod tests {
                 .all(|part| text.contains(part)),
             "{text}"
         );
-        assert_eq!(buffers.hint().unwrap(), "set `tracing.buffer_kib` to less, for example 8192");
+        assert_eq!(buffers.hint.unwrap(), "set `tracing.buffer_kib` to less, for example 8192");
         let mount = StartError::from(MountError {
             filesystem: "tracefs",
             path: "/sys/kernel/tracing".into(),
             source: io(Errno::ENODEV),
         });
         assert_eq!(times(&mount.to_string(), "os error"), 1, "{mount}");
-        assert!(mount.hint().unwrap().contains("CONFIG_TRACING"));
-        let threads = StartError::Thread(io(Errno::EAGAIN));
-        assert!(threads.hint().unwrap().contains("TasksMax="));
+        assert!(mount.hint.unwrap().contains("CONFIG_TRACING"));
+        let threads = StartError::thread(&io(Errno::EAGAIN));
+        assert!(threads.hint.unwrap().contains("TasksMax="));
         let spool = StartError::from(SpoolError::InUse { path: "/spool".into() });
-        assert!(spool.hint().unwrap().contains("`enabled = false`"));
+        assert!(spool.hint.unwrap().contains("`enabled = false`"));
     }
 }
