@@ -1,15 +1,14 @@
 //! The TLS settings in force for new connections. A reload replaces them; connections that exist keep
 //! theirs.
 
-use std::fmt;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::SystemTime;
 
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
 /// Certificate, key and authorities of the daemon, and when the certificate ends.
-#[derive(Clone)]
+#[derive(Debug)]
 pub struct TlsSettings {
     /// What connections are accepted with.
     pub config: Arc<ServerConfig>,
@@ -18,6 +17,7 @@ pub struct TlsSettings {
 }
 
 /// The settings for new connections.
+#[derive(Debug)]
 pub struct LiveTls(Mutex<TlsSettings>);
 
 impl LiveTls {
@@ -28,7 +28,7 @@ impl LiveTls {
 
     /// For the next connection.
     pub(crate) fn acceptor(&self) -> TlsAcceptor {
-        TlsAcceptor::from(self.now().config)
+        TlsAcceptor::from(Arc::clone(&self.now().config))
     }
 
     /// When the certificate ends that new connections get.
@@ -38,16 +38,10 @@ impl LiveTls {
 
     /// Puts other settings in force, for all connections that are accepted from now on.
     pub fn replace(&self, settings: TlsSettings) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = settings;
+        *self.now() = settings;
     }
 
-    fn now(&self) -> TlsSettings {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
-    }
-}
-
-impl fmt::Debug for LiveTls {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("LiveTls").finish_non_exhaustive()
+    fn now(&self) -> MutexGuard<'_, TlsSettings> {
+        self.0.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
@@ -16,7 +16,7 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, ServerConfig};
 use super::Tls;
 use super::export::ClientTls;
 use super::problem::Problem;
-use crate::auth::TlsSettings;
+use crate::auth::{TlsSettings, certificate_end};
 
 /// The section of a server.
 #[derive(Debug)]
@@ -181,8 +181,7 @@ impl<'a> PemFile<'a> {
     fn end(&self) -> Option<SystemTime> {
         let chain = self.certificates().ok()?;
         let (_, certificate) = x509_parser::parse_x509_certificate(chain.first()?).ok()?;
-        let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
-        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+        certificate_end(&certificate)
     }
 
     fn key(&self) -> Result<PrivateKeyDer<'static>, Problem> {

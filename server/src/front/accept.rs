@@ -2,6 +2,7 @@
 //!
 //! Never ends before the daemon stops, whatever `accept` returns.
 
+use std::future::ready;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
@@ -15,6 +16,7 @@ use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
 
 use super::admission::{Admission, Peer};
 use super::connection::{self, Serving};
@@ -22,7 +24,7 @@ use super::lane::Lane;
 use super::rate_limited_log::RateLimitedLog;
 use super::refusal;
 use super::socket::Following;
-use crate::auth::{self, Identity, LiveTls, Who};
+use crate::auth::{self, LiveTls, Who};
 use crate::turns::Turns;
 
 /// How long a client may take to notice that its certificate is refused.
@@ -52,67 +54,25 @@ pub(super) struct Acceptor {
     pub(super) procfs: PathBuf,
 }
 
-/// A socket on its way to HTTP/2.
-trait Handshake: Send + 'static {
-    type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-
-    /// On the lane of its connection. Who is at the other end is known then.
-    fn finish(self, lane: Lane) -> impl Future<Output = io::Result<(Self::Io, Who)>> + Send;
-}
-
-/// A unix socket, and where the kernel shows the process at its other end.
-struct Local {
-    socket: UnixStream,
-    procfs: PathBuf,
-}
-
-impl Handshake for Local {
-    type Io = Following<UnixStream>;
-
-    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Who)> {
-        let Self { socket, procfs } = self;
-        // The kernel knows it from the moment of `connect`.
-        let found = socket.peer_cred()?;
-        let groups = auth::peer_groups(socket.as_fd())?;
-        let peer = auth::Peer { uid: found.uid(), gid: found.gid(), groups, pid: found.pid() };
-        Ok((Following::new(socket, lane), Who::process(peer, procfs)))
-    }
-}
-
-impl Handshake for TcpStream {
-    type Io = Following<Self>;
-
-    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Who)> {
-        Ok((Following::new(self, lane), Who::known(Identity::lasting(Principal::Loopback))))
-    }
-}
-
-/// A TCP socket on which TLS begins.
-struct Secured {
+/// The handshake of TLS, and whose certificate the client has.
+async fn secured(
     socket: TcpStream,
     acceptor: TlsAcceptor,
-    /// How long the handshake may take.
     within: Duration,
-}
-
-impl Handshake for Secured {
-    type Io = tokio_rustls::server::TlsStream<Following<TcpStream>>;
-
-    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Who)> {
-        let Self { socket, acceptor, within } = self;
-        let socket = Following::new(socket, lane);
-        match tokio::time::timeout(within, acceptor.accept(socket).into_fallible()).await? {
-            Ok(stream) => {
-                let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-                // The verifier takes no handshake without one.
-                let certificate = chain.first().ok_or(io::ErrorKind::InvalidData)?;
-                let identity = auth::of_certificate(certificate);
-                Ok((stream, Who::known(identity)))
-            }
-            Err((error, socket)) => {
-                tokio::time::timeout(LINGER, until_read(socket)).await.ok();
-                Err(error)
-            }
+    lane: Lane,
+) -> io::Result<(TlsStream<Following<TcpStream>>, Who)> {
+    let socket = Following::new(socket, lane);
+    match tokio::time::timeout(within, acceptor.accept(socket).into_fallible()).await? {
+        Ok(stream) => {
+            let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            // The verifier takes no handshake without one.
+            let certificate = chain.first().ok_or(io::ErrorKind::InvalidData)?;
+            let who = Who::certificate(certificate);
+            Ok((stream, who))
+        }
+        Err((error, socket)) => {
+            tokio::time::timeout(LINGER, until_read(socket)).await.ok();
+            Err(error)
         }
     }
 }
@@ -130,9 +90,15 @@ impl Acceptor {
     pub(super) async fn run_unix(&self, listener: UnixListener) {
         while let Some(accepted) = self.next(listener.accept()).await {
             let Some((socket, _)) = self.look_at(accepted).await else { continue };
-            let Ok(credentials) = socket.peer_cred() else { continue };
-            let local = Local { socket, procfs: self.procfs.clone() };
-            self.take(local, Peer::User(credentials.uid())).await;
+            // The kernel knows it from the moment of `connect`.
+            let Ok(found) = socket.peer_cred() else { continue };
+            let procfs = self.procfs.clone();
+            let local = move |lane: Lane| async move {
+                let groups = auth::peer_groups(socket.as_fd())?;
+                let peer = auth::Peer { uid: found.uid(), gid: found.gid(), groups, pid: found.pid() };
+                Ok::<_, io::Error>((Following::new(socket, lane), Who::process(peer, procfs)))
+            };
+            self.take(Peer::User(found.uid()), local).await;
         }
     }
 
@@ -147,9 +113,14 @@ impl Acceptor {
             match &tls {
                 Some(tls) => {
                     let (acceptor, within) = (tls.acceptor(), self.serving.call_limits.handshake_time);
-                    self.take(Secured { socket, acceptor, within }, peer).await;
+                    self.take(peer, move |lane| secured(socket, acceptor, within, lane)).await;
                 }
-                None => self.take(socket, peer).await,
+                None => {
+                    let loopback = move |lane: Lane| {
+                        ready(Ok((Following::new(socket, lane), Who::known(Principal::Loopback))))
+                    };
+                    self.take(peer, loopback).await;
+                }
             }
         }
     }
@@ -187,8 +158,13 @@ impl Acceptor {
         }
     }
 
-    /// Serves a socket, or refuses it with a reason.
-    async fn take<H: Handshake>(&self, socket: H, peer: Peer) {
+    /// Serves a socket, or refuses it with a reason. On the lane of its connection, `handshake` finds out who is at the
+    /// other end.
+    async fn take<I, F>(&self, peer: Peer, handshake: impl FnOnce(Lane) -> F + Send + 'static)
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        F: Future<Output = io::Result<(I, Who)>> + Send + 'static,
+    {
         if !self.admission.room_to_exist().await {
             self.serving.warnings.refused.log(|times| {
                 tracing::warn!(%peer, times, "refused connections: too many finish their last calls");
@@ -207,7 +183,7 @@ impl Acceptor {
                 let serving = Arc::clone(&self.serving);
                 let connection = async move {
                     let closing = admitted.closing().clone();
-                    match closing.run_until_cancelled(socket.finish(lane.clone())).await {
+                    match closing.run_until_cancelled(handshake(lane.clone())).await {
                         Some(Ok((io, who))) => {
                             connection::serve(io, who, admitted, lane, serving).await;
                         }
@@ -226,7 +202,7 @@ impl Acceptor {
                     let lane = Lane::new(self.serving.streams.clone(), Turns::new(Arc::default()));
                     let limits = self.serving.call_limits.clone();
                     self.serving.tasks.spawn("refusal", async move {
-                        match socket.finish(lane).await {
+                        match handshake(lane).await {
                             Ok((io, _)) => refusal::tell(io, refusal, &limits, place).await,
                             Err(error) => tracing::debug!(%error, "a handshake failed"),
                         }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
+use kprobed_proto::HOSTS_HEADER;
 use kprobed_rights::{Limit, Method, Scope};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 use tonic::Status;
@@ -22,7 +23,7 @@ use super::connection::Serving;
 use super::lane::Lane;
 use super::request_body::RequestBody;
 use super::resets::Resets;
-use crate::auth::{Who, hosts_of_command};
+use crate::auth::Who;
 use crate::rpc::{ConnectionId, KeptBytes};
 use kprobed_control::auth::{Caller, Operation, Share};
 use kprobed_control::error::{Error, Reason};
@@ -290,6 +291,14 @@ fn deadline(headers: &HeaderMap) -> Option<Duration> {
     })
 }
 
+/// How many hosts a client asks for the same thing, as it says; 1 if it does not. What is no number is more than any
+/// limit. A guard against a pattern that matches a whole fleet, and not against an attacker, who can ask each host for
+/// itself.
+fn hosts_of_command(headers: &HeaderMap) -> u64 {
+    let Some(value) = headers.get(HOSTS_HEADER) else { return 1 };
+    value.to_str().ok().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use kprobed_proto::FILE_DESCRIPTOR_SET;
@@ -297,6 +306,18 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn what_cannot_be_read_is_more_than_any_limit() {
+        let of = |text: &str| {
+            hosts_of_command(&HeaderMap::from_iter([(
+                HOSTS_HEADER.parse().unwrap(),
+                HeaderValue::from_bytes(text.as_bytes()).unwrap(),
+            )]))
+        };
+        assert_eq!([of("480"), of("1"), of("0")], [480, 1, 0]);
+        assert!(["", "-1", "many", "\u{ff}", "99999999999999999999"].iter().all(|text| of(text) == u64::MAX));
+        assert_eq!(hosts_of_command(&HeaderMap::new()), 1);
+    }
     #[test]
     fn deadlines_are_read() {
         let read = |text: &str| {
