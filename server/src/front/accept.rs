@@ -12,7 +12,7 @@ use std::time::Duration;
 use kprobed_rights::Principal;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
+use tokio::net::{TcpListener, TcpStream, UnixListener};
 use tokio::sync::Semaphore;
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
