@@ -16,6 +16,7 @@ use tokio_util::sync::CancellationToken;
 use super::descriptors;
 use crate::config::{HostSize, Listen};
 use crate::turns::Turns;
+use kprobed_control::error::{Error, Reason};
 
 /// How long a connection that is cut may take to end before another one is cut.
 const CUTTING: Duration = Duration::from_millis(100);
@@ -64,22 +65,6 @@ impl Limits {
     }
 }
 
-/// Why a connection is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
-    /// It has as many as one peer may have, and all are in use.
-    #[error(
-        "{peer} has {limit} connections with calls under way, and one peer can have no more \
-         (`listen.max_connections_per_peer`)"
-    )]
-    Peer { peer: Peer, limit: usize },
-    /// There are as many as there may be, and all are in use.
-    #[error(
-        "the daemon has {limit} connections with calls under way, and can have no more (`listen.max_connections`)"
-    )]
-    Total { limit: usize },
-}
-
 /// What the connections of a peer have together.
 #[derive(Debug)]
 struct Shared {
@@ -97,8 +82,6 @@ struct OpenConnection {
     idle_since: Mutex<Instant>,
     /// Cancelled to ask it to close.
     closing: CancellationToken,
-    /// Whether that has happened. The token has a lock.
-    is_closing: AtomicBool,
     /// Cancelled to close its socket at once.
     cut: CancellationToken,
 }
@@ -112,7 +95,7 @@ impl OpenConnection {
 
     /// Whether it was asked to leave.
     fn is_closing(&self) -> bool {
-        self.is_closing.load(Ordering::SeqCst)
+        self.closing.is_cancelled()
     }
 
     /// Whether its socket is being closed.
@@ -122,7 +105,6 @@ impl OpenConnection {
 
     /// Asks it to leave. Returns whose it is.
     fn close(&self) -> Peer {
-        self.is_closing.store(true, Ordering::SeqCst);
         self.closing.cancel();
         self.peer
     }
@@ -153,22 +135,35 @@ impl Admission {
         self: &Arc<Self>,
         peer: Peer,
         now: Instant,
-    ) -> Result<(Admitted, Option<Peer>), Refusal> {
+    ) -> Result<(Admitted, Option<Peer>), Error> {
+        let refusal = |message| Error::new(Reason::TOO_MANY_CONNECTIONS, message);
+        let Limits { total, per_peer } = self.limits;
+        let peer_is_busy = || {
+            refusal(format!(
+                "{peer} has {per_peer} connections with calls under way, and one peer can have no more \
+                 (`listen.max_connections_per_peer`)"
+            ))
+        };
+        let all_are_busy = || {
+            refusal(format!(
+                "the daemon has {total} connections with calls under way, and can have no more (`listen.max_connections`)"
+            ))
+        };
         let mut entries = self.entries();
         // A closing connection stays until its calls have ended. A peer that does not end them would take the place of
         // all others.
         let existing = || entries.iter().filter(|entry| entry.peer == peer && !entry.ends());
-        if existing().count() >= most_existing(self.limits.per_peer) {
+        if existing().count() >= most_existing(per_peer) {
             let mut idle = existing().filter(|entry| entry.is_closing() && entry.idle_since().is_some());
-            idle.next().ok_or(Refusal::Peer { peer, limit: self.limits.per_peer })?.cut.cancel();
+            idle.next().ok_or_else(peer_is_busy)?.cut.cancel();
         }
         // Closing connections do not count here.
         let open = || entries.iter().filter(|entry| !entry.is_closing());
         let of_peer = || open().filter(|entry| entry.peer == peer);
-        let evicted = if of_peer().count() >= self.limits.per_peer {
-            Some(idlest(of_peer()).ok_or(Refusal::Peer { peer, limit: self.limits.per_peer })?.close())
-        } else if open().count() >= self.limits.total {
-            Some(idlest(open()).ok_or(Refusal::Total { limit: self.limits.total })?.close())
+        let evicted = if of_peer().count() >= per_peer {
+            Some(idlest(of_peer()).ok_or_else(peer_is_busy)?.close())
+        } else if open().count() >= total {
+            Some(idlest(open()).ok_or_else(all_are_busy)?.close())
         } else {
             None
         };
@@ -182,7 +177,6 @@ impl Admission {
             calls: AtomicUsize::new(0),
             idle_since: Mutex::new(now),
             closing: CancellationToken::new(),
-            is_closing: AtomicBool::new(false),
             cut: CancellationToken::new(),
         });
         entries.push(Arc::clone(&entry));
@@ -327,6 +321,13 @@ mod tests {
         Arc::new(Admission::new(Limits { total, per_peer }))
     }
 
+    fn busy(peer: Peer, limit: usize) -> String {
+        format!(
+            "{peer} has {limit} connections with calls under way, and one peer can have no more \
+             (`listen.max_connections_per_peer`)"
+        )
+    }
+
     /// Lets peers in, one a second, long ago.
     struct Door {
         admission: Arc<Admission>,
@@ -339,7 +340,7 @@ mod tests {
             Self { admission: admission(total, per_peer), now }
         }
 
-        fn admit(&mut self, peer: Peer) -> Result<(Admitted, Option<Peer>), Refusal> {
+        fn admit(&mut self, peer: Peer) -> Result<(Admitted, Option<Peer>), Error> {
             self.now += Duration::from_secs(1);
             self.admission.admit(peer, self.now)
         }
@@ -385,7 +386,7 @@ mod tests {
         let second = all.admit(root).unwrap().0;
         let (_one, two) = (first.call(), second.call());
         let refusal = all.admit(root).unwrap_err();
-        assert_eq!(refusal, Refusal::Peer { peer: root, limit: 2 });
+        assert_eq!(refusal.message, busy(root, 2));
         assert_eq!(first.idle_since(), None);
         drop(two);
         assert!(second.idle_since().is_some());
@@ -405,7 +406,7 @@ mod tests {
                 calls.push(held[left].call());
             }
         }
-        assert_eq!(all.admit(root).unwrap_err(), Refusal::Peer { peer: root, limit: 4 });
+        assert_eq!(all.admit(root).unwrap_err().message, busy(root, 4));
         all.admit(other).unwrap();
         drop(calls.pop());
         let _next = all.admit(root).unwrap();
@@ -413,7 +414,7 @@ mod tests {
         assert_eq!(cut.iter().filter(|is_cut| **is_cut).count(), 1, "{cut:?}");
         // The last one that was asked to leave has a call again.
         let _busy = held[9].call();
-        assert_eq!(all.admit(root).unwrap_err(), Refusal::Peer { peer: root, limit: 4 });
+        assert_eq!(all.admit(root).unwrap_err().message, busy(root, 4));
     }
 
     #[test]
@@ -423,7 +424,11 @@ mod tests {
         let first = all.admit(address(1)).unwrap().0;
         let second = all.admit(address(2)).unwrap().0;
         let _busy = (first.call(), second.call());
-        assert_eq!(all.admit(address(3)).unwrap_err(), Refusal::Total { limit: 2 });
+        let refusal = all.admit(address(3)).unwrap_err();
+        assert!(
+            refusal.message.starts_with("the daemon has 2 connections with calls under way"),
+            "{refusal}"
+        );
         drop(first);
         assert_eq!(all.admission.existing(), 1);
         assert_eq!(all.admit(address(3)).unwrap().1, None);

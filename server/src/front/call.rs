@@ -122,7 +122,7 @@ impl Calls {
         }
         if form == Form::Answers {
             let kept = self.serving.call_memory.charge(self.admitted.peer());
-            request.extensions_mut().insert(KeptBytes::new(move |bytes| Ok(kept.set(bytes)?)));
+            request.extensions_mut().insert(KeptBytes::new(move |bytes| kept.set(bytes)));
         }
         request.extensions_mut().insert(self.connection);
         if STREAMS.contains(&request.uri().path()) {
@@ -134,7 +134,7 @@ impl Calls {
         tokio::task::yield_now().await;
         // Refused before anything is done for the call, if there is no room for its answer.
         let answer = Arc::new(self.serving.call_memory.charge(self.admitted.peer()));
-        answer.set(LEAST_ANSWER_BYTES).map_err(Error::from)?;
+        answer.set(LEAST_ANSWER_BYTES)?;
         let charge = Arc::new(self.serving.call_memory.charge(self.admitted.peer()));
         let within = (form != Form::Requests).then_some(self.serving.call_limits.request_time);
         let request = request.map(|body| {

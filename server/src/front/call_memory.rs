@@ -73,25 +73,14 @@ struct Held {
     by_peer: HashMap<Peer, u64>,
 }
 
-/// All calls, or those of the peer, hold as much as they may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{} hold {held} bytes of requests and unread answers, {asked} more are needed, and {most} is the limit (`listen.call_memory_mib`)",
-    peer.map_or_else(|| "all calls together".to_owned(), |peer| format!("the calls of {peer}"))
-)]
-pub(super) struct MemoryFull {
-    /// Whose calls they are. Absent: of all peers together.
-    pub(super) peer: Option<Peer>,
-    pub(super) held: u64,
-    pub(super) asked: u64,
-    pub(super) most: u64,
-}
-
-impl From<MemoryFull> for Error {
-    fn from(full: MemoryFull) -> Self {
-        Self::new(Reason::CALL_MEMORY_FULL, full.to_string())
-            .fix("read the answers of calls, try again later, or raise `listen.call_memory_mib`")
-    }
+/// These calls hold as much as they may.
+fn full(whose: &str, held: u64, asked: u64, most: u64) -> Error {
+    let message = format!(
+        "{whose} hold {held} bytes of requests and unread answers, {asked} more are needed, and {most} is the limit \
+         (`listen.call_memory_mib`)"
+    );
+    Error::new(Reason::CALL_MEMORY_FULL, message)
+        .fix("read the answers of calls, try again later, or raise `listen.call_memory_mib`")
 }
 
 /// A part of the memory. It is given back with the last of its owners.
@@ -155,7 +144,7 @@ impl CallMemory {
 
 impl Charge {
     /// Holds so many bytes from now on, instead of what it held before. Called by one task at a time.
-    pub(super) fn set(&self, bytes: u64) -> Result<(), MemoryFull> {
+    pub(super) fn set(&self, bytes: u64) -> Result<(), Error> {
         self.hold(bytes, true)
     }
 
@@ -166,17 +155,17 @@ impl Charge {
         let _done = self.hold(bytes, false);
     }
 
-    fn hold(&self, bytes: u64, within_limits: bool) -> Result<(), MemoryFull> {
+    fn hold(&self, bytes: u64, within_limits: bool) -> Result<(), Error> {
         let before = self.bytes.load(Ordering::Relaxed);
         let mut held = self.memory.held();
         let asked = if within_limits { bytes.saturating_sub(before) } else { 0 };
         let of_peer = held.by_peer.get(&self.peer).copied().unwrap_or_default();
         let most = self.memory.most_of_peer();
         if asked > 0 && of_peer + asked > most {
-            return Err(MemoryFull { peer: Some(self.peer), held: of_peer, asked, most });
+            return Err(full(&format!("the calls of {}", self.peer), of_peer, asked, most));
         }
         if asked > 0 && held.total + asked > self.memory.total {
-            return Err(MemoryFull { peer: None, held: held.total, asked, most: self.memory.total });
+            return Err(full("all calls together", held.total, asked, self.memory.total));
         }
         held.total = held.total - before + bytes;
         let now = of_peer - before + bytes;
@@ -225,11 +214,15 @@ mod tests {
         let (first, second, other) = (charge(1), charge(1), charge(2));
         first.set(40).unwrap();
         let full = second.set(11).unwrap_err();
-        assert_eq!(full, MemoryFull { peer: Some(Peer::User(1)), held: 40, asked: 11, most: 50 });
-        assert!(full.to_string().contains("`listen.call_memory_mib`"), "{full}");
+        assert_eq!(
+            full.message,
+            "the calls of user 1 hold 40 bytes of requests and unread answers, 11 more are needed, and 50 is the limit \
+             (`listen.call_memory_mib`)"
+        );
         second.set(10).unwrap();
         other.set(50).unwrap();
-        assert_eq!(charge(3).set(1).unwrap_err().peer, None);
+        let full = charge(3).set(1).unwrap_err();
+        assert!(full.message.starts_with("all calls together hold 100 bytes"), "{full}");
         first.set(5).unwrap();
         charge(3).set(1).unwrap();
         drop((first, second, other));
@@ -244,7 +237,8 @@ mod tests {
         answer.set(1).unwrap();
         answer.keep(70);
         assert_eq!(memory.used(), 70);
-        assert_eq!(other.set(1).unwrap_err().held, 70);
+        let full = other.set(1).unwrap_err();
+        assert!(full.message.starts_with("the calls of user 1 hold 70 bytes"), "{full}");
         drop(answer);
         other.set(50).unwrap();
         assert_eq!(memory.used(), 50);

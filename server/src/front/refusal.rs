@@ -17,9 +17,8 @@ use tonic::Status;
 use tonic::body::Body;
 use tonic::codegen::http::Request;
 
-use super::admission::Refusal;
 use super::call_limits::CallLimits;
-use kprobed_control::error::{Error, Reason};
+use kprobed_control::error::Error;
 
 /// Clients that can be refused with a status at the same time.
 pub(super) const AT_A_TIME: usize = 32;
@@ -28,13 +27,12 @@ pub(super) const AT_A_TIME: usize = 32;
 const PATIENCE: Duration = Duration::from_secs(2);
 
 /// Answers whatever the client asks first.
-pub(super) async fn tell<I>(io: I, refusal: Refusal, limits: &CallLimits, place: OwnedSemaphorePermit)
+pub(super) async fn tell<I>(io: I, refusal: Error, limits: &CallLimits, place: OwnedSemaphorePermit)
 where
     I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
 {
     let service = service_fn(move |_request: Request<Incoming>| {
-        let refused = Status::from(Error::new(Reason::TOO_MANY_CONNECTIONS, refusal.to_string()));
-        ready(Ok::<_, Infallible>(refused.into_http::<Body>()))
+        ready(Ok::<_, Infallible>(Status::from(refusal.clone()).into_http::<Body>()))
     });
     let connection = limits.http2(TokioExecutor::new()).serve_connection(TokioIo::new(io), service);
     if tokio::time::timeout(PATIENCE, connection).await.is_err() {
