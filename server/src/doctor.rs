@@ -100,8 +100,8 @@ impl Doctor {
     fn instance_checks(&self) -> Vec<HostCheck> {
         let form = self.instance.form();
         let read = self.instance.look(|instance| instance.alterations(&form, &self.procfs));
-        let altered = match read {
-            Ok(altered) => altered,
+        let alterations = match read {
+            Ok(alterations) => alterations,
             Err(error) => {
                 return vec![failed("recording", error.to_string(), self.fix(RESTART))];
             }
@@ -129,9 +129,9 @@ impl Doctor {
             ),
         ];
         let check = |(id, files, well): (&str, &[InstanceFile], String)| {
-            let found: Vec<_> = altered.iter().filter(|one| files.contains(&one.file)).collect();
+            let found: Vec<_> = alterations.iter().filter(|one| files.contains(&one.file)).collect();
             let Some(first) = found.first() else { return ok(id, well) };
-            let reasons: Vec<_> = found.iter().map(|alteration| altered_text(alteration)).collect();
+            let reasons: Vec<_> = found.iter().map(|alteration| altered(alteration).1).collect();
             let Alteration { file, wanted, .. } = first;
             let fix = match file {
                 InstanceFile::Clock => {
@@ -212,11 +212,6 @@ pub const RESTART: &str = "restart the daemon: its tracing instance may be gone"
 
 /// Most probes that one finding names.
 const NAMED: usize = 3;
-
-/// What another program has made of a file of the daemon's instance.
-fn altered_text(alteration: &Alteration) -> String {
-    altered(alteration).1
-}
 
 /// Whether every probe is as it was requested.
 fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {

@@ -18,10 +18,10 @@ use clap::Parser;
 use kprobed::app::{App, Prepared, StartError, Watched};
 use kprobed::config::{CheckedConfig, Config, HostSize, SettingChange, after_reload};
 use kprobed::shutdown::Stops;
-use kprobed::{front, shutdown, telemetry};
+use kprobed::{front, telemetry};
 use sd_notify::NotifyState;
 use tokio::runtime::{Builder, Handle};
-use tokio::signal::unix::Signal;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Owns the kprobes of this host: defines, checks, arms and removes them, and streams their events.
 ///
@@ -135,7 +135,7 @@ async fn run(
     // Before a probe is armed: a signal that comes during the start stops the daemon in order after it.
     let unheard = |error| StartError::new(format!("cannot listen for signals: {error}"));
     let mut stops = Stops::new().map_err(unheard)?;
-    let reloads = shutdown::reloads().map_err(unheard)?;
+    let reloads = signal(SignalKind::hangup()).map_err(unheard)?;
     let app = App::start(&checked.config, checked.roles.clone(), prepared, streams).await?;
     let signal = serve_until_stopped(&app, checked, reread, (&mut stops, reloads)).await;
     tracing::info!(signal, "stopping");

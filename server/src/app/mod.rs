@@ -298,11 +298,11 @@ impl App {
             procfs: procfs.clone(),
             sysfs: sysfs.clone(),
             on_exit: config.tracing.on_exit,
-            sample_interval: config.state.sample_interval(),
+            sample_interval: Duration::from_secs(config.state.sample_interval_s),
             hit_retention: config.state.hit_retention(),
             repair_interval: config.reconcile.interval(),
             holds: Arc::clone(&holds),
-            lease_keep: config.leases.keep_listed(),
+            lease_keep: Duration::from_secs(config.leases.keep_listed_s),
             budget: config.budget.settings(),
             costs: Arc::clone(&costs),
         })

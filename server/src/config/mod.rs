@@ -9,10 +9,8 @@ mod difference;
 pub mod export;
 mod file;
 mod host_size;
-mod level;
 mod paths;
 mod problem;
-mod roles;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -23,7 +21,6 @@ pub use export::Export;
 pub use host_size::HostSize;
 pub(crate) use paths::SOCKET_SUFFIX;
 pub use problem::{Place, Problem, Severity};
-pub use roles::RoleSections;
 pub use tls::{LISTEN, PROMETHEUS, client_config, server_config, tls_settings};
 
 use std::net::SocketAddr;
@@ -31,6 +28,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
+use serde::de::IgnoredAny;
 use thiserror::Error;
 
 use crate::sandbox::Mode;
@@ -89,7 +87,7 @@ pub struct CheckedConfig {
 }
 
 /// All settings. The defaults are those of a host; `deploy/kprobed.example.toml` explains each.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Labels of the host.
@@ -118,8 +116,8 @@ pub struct Config {
     pub sandbox: Sandbox,
     /// The daemon's own log.
     pub log: Log,
-    /// Who may do what.
-    pub role: Option<RoleSections>,
+    /// Who may do what: that there are such sections. They are read apart from the settings, with the line of each rule.
+    pub role: Option<IgnoredAny>,
 }
 
 /// Labels of the host.
@@ -192,13 +190,6 @@ impl Default for Listen {
     }
 }
 
-impl Listen {
-    /// How long a connection may be without a call.
-    pub(crate) fn idle_timeout(&self) -> Duration {
-        Duration::from_secs(self.idle_timeout_s)
-    }
-}
-
 /// Certificates for TCP. Both sides prove who they are.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -241,11 +232,6 @@ impl Default for State {
 }
 
 impl State {
-    /// Time between two samples.
-    pub(crate) fn sample_interval(&self) -> Duration {
-        Duration::from_secs(self.sample_interval_s)
-    }
-
     /// How long hits are kept.
     pub(crate) fn hit_retention(&self) -> HitRetention {
         HitRetention {
@@ -301,13 +287,6 @@ pub struct Audit {
 impl Default for Audit {
     fn default() -> Self {
         Self { max_entries: 100_000 }
-    }
-}
-
-impl Leases {
-    /// How long a probe stays listed after its lease has ended.
-    pub(crate) fn keep_listed(&self) -> Duration {
-        Duration::from_secs(self.keep_listed_s)
     }
 }
 
@@ -486,13 +465,13 @@ impl Config {
             problems.extend(found.into_iter().filter(|problem| !unread.contains(&problem.setting)));
         }
         let roles = match &config {
-            Some(Config { role: Some(_), .. }) => roles::read(text),
+            Some(Config { role: Some(_), .. }) => Roles::parse(text).map_err(|error| error.0),
             Some(Config { listen, .. }) => Ok(Roles::built_in(&listen.group)),
             // It is not even TOML.
             None => Ok(Roles::default()),
         };
         let roles = roles.unwrap_or_else(|found| {
-            problems.extend(found);
+            problems.extend(found.into_iter().map(Problem::from));
             Roles::default()
         });
         problems.sort_by_key(|problem| problem.place);

@@ -3,6 +3,7 @@
 use std::fmt;
 use std::path::Path;
 
+use kprobed_rights::RoleProblem;
 use thiserror::Error;
 
 /// Where in the file. Both count from 1.
@@ -59,6 +60,12 @@ impl Problem {
     pub(super) fn warning(setting: &str, message: impl Into<String>, hint: impl Into<String>) -> Self {
         let (setting, message, hint) = (setting.to_owned(), message.into(), hint.into());
         Self { severity: Severity::Warning, setting, message, hint, place: None }
+    }
+}
+
+impl From<RoleProblem> for Problem {
+    fn from(RoleProblem { line, column, message, hint }: RoleProblem) -> Self {
+        Self { place: Some(Place { line, column }), ..Self::error("role", message, hint) }
     }
 }
 

@@ -2,36 +2,78 @@
 //!
 //! Never ends before the daemon stops, whatever `accept` returns.
 
+use std::convert::Infallible;
 use std::future::ready;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use kprobed_rights::Principal;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
 use tokio::net::{TcpListener, TcpStream, UnixListener};
-use tokio::sync::Semaphore;
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::server::TlsStream;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::Request;
 
 use super::admission::{Admission, Peer};
+use super::call_limits::CallLimits;
 use super::connection::{self, Serving};
 use super::lane::Lane;
-use super::rate_limited_log::RateLimitedLog;
-use super::refusal;
 use super::socket::Following;
 use crate::auth::{self, LiveTls, Who};
 use crate::turns::Turns;
+use kprobed_control::error::Error;
 
 /// How long a client may take to notice that its certificate is refused.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Pause after a failure that would come again at once.
 const BACKOFF: Duration = Duration::from_millis(100);
+
+/// Clients that can be refused with a status at the same time.
+pub(super) const REFUSALS: usize = 32;
+
+/// How long a client may take for its call and the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Time between two lines of a kind.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// One kind of line.
+#[derive(Debug, Default)]
+pub(super) struct RateLimitedLog(Mutex<Option<(Instant, u64)>>);
+
+impl RateLimitedLog {
+    /// Calls `log` with the number of times since it was last called, unless that was a moment ago.
+    pub(super) fn log(&self, log: impl FnOnce(u64)) {
+        self.log_at(Instant::now(), log);
+    }
+
+    fn log_at(&self, now: Instant, log: impl FnOnce(u64)) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = match &mut *state {
+            Some((last, untold)) if now.duration_since(*last) < EVERY => {
+                *untold += 1;
+                return;
+            }
+            Some((_, untold)) => *untold + 1,
+            None => 1,
+        };
+        *state = Some((now, 0));
+        drop(state);
+        log(times);
+    }
+}
 
 /// What is logged about clients.
 #[derive(Debug, Default)]
@@ -84,6 +126,22 @@ async fn until_read(mut socket: Following<TcpStream>) {
     socket.shutdown().await.ok();
     let mut unread = [0; 4096];
     while let Ok(1..) = socket.read(&mut unread).await {}
+}
+
+/// Answers whatever the client asks first with the reason of a refusal: a connection that is only closed looks like a
+/// daemon that does not run.
+async fn tell<I>(io: I, refusal: Error, limits: &CallLimits, place: OwnedSemaphorePermit)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(move |_request: Request<Incoming>| {
+        ready(Ok::<_, Infallible>(Status::from(refusal.clone()).into_http::<Body>()))
+    });
+    let connection = limits.http2(TokioExecutor::new()).serve_connection(TokioIo::new(io), service);
+    if tokio::time::timeout(PATIENCE, connection).await.is_err() {
+        tracing::debug!("a refused client did not leave");
+    }
+    drop(place);
 }
 
 impl Acceptor {
@@ -203,7 +261,7 @@ impl Acceptor {
                     let limits = self.serving.call_limits.clone();
                     self.serving.tasks.spawn("refusal", async move {
                         match handshake(lane).await {
-                            Ok((io, _)) => refusal::tell(io, refusal, &limits, place).await,
+                            Ok((io, _)) => tell(io, refusal, &limits, place).await,
                             Err(error) => tracing::debug!(%error, "a handshake failed"),
                         }
                     });
@@ -247,5 +305,14 @@ mod tests {
         assert!(!has_left(&near));
         drop(far);
         assert!(has_left(&near));
+    }
+    #[test]
+    fn what_was_not_logged_is_counted() {
+        let (rarely, mut told) = (RateLimitedLog::default(), Vec::new());
+        let begin = Instant::now();
+        for seconds in [0, 1, 2, 9, 10, 11, 30] {
+            rarely.log_at(begin + Duration::from_secs(seconds), |times| told.push((seconds, times)));
+        }
+        assert_eq!(told, [(0, 1), (10, 4), (30, 2)]);
     }
 }

@@ -16,8 +16,7 @@ use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, HeaderValue, Request, Response};
 use tower::Service as _;
 
-use super::admission::Admitted;
-use super::body::{Held, holding};
+use super::admission::{Admitted, CallUnderWay};
 use super::call_memory::Charge;
 use super::connection::Serving;
 use super::lane::Lane;
@@ -41,6 +40,30 @@ const STREAMS: [&str; 6] = [
     "/kprobed.v1.ProbeService/CheckProbes",
     "/kprobed.v1.ProbeService/WatchProbes",
 ];
+
+/// What a call holds until its body ends.
+#[derive(Debug, Default)]
+struct Held {
+    /// The place of a stream among those of its principal, and among all.
+    stream: Option<(Share, OwnedSemaphorePermit)>,
+    /// The place of a stream of health.
+    health: Option<OwnedSemaphorePermit>,
+    /// What its request takes, if that is still in use.
+    request: Option<Arc<Charge>>,
+}
+
+/// A body that holds what its call takes until it ends, and the place of the call among those of its connection. Clients
+/// accept the size of its trailers.
+fn holding(body: Body, held: (CallUnderWay, Held)) -> Body {
+    Body::new(body.map_frame(move |mut frame| {
+        // It goes into the closure, and is dropped with it.
+        let _ = &held;
+        if let Some(trailers) = frame.trailers_mut() {
+            status::finish(trailers);
+        }
+        frame
+    }))
+}
 
 /// The calls of one connection.
 #[derive(Clone, Debug)]
@@ -266,7 +289,7 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
             if let Ok(value) = HeaderValue::from_str(operation.as_str()) {
                 response.headers_mut().insert(OPERATION_HEADER, value);
             }
-            Ok(response.map(|body| holding(body, Held { call: Some(call), ..held })))
+            Ok(response.map(|body| holding(body, (call, held))))
         })
     }
 }

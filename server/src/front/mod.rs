@@ -6,7 +6,6 @@
 
 mod accept;
 mod admission;
-mod body;
 mod call;
 mod call_limits;
 mod call_memory;
@@ -17,8 +16,6 @@ mod lane;
 mod listen;
 mod malloc_trim;
 mod memory_bound;
-mod rate_limited_log;
-mod refusal;
 mod request_body;
 mod resets;
 mod socket;
@@ -33,6 +30,7 @@ pub use memory_bound::memory_bound;
 
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Handle;
@@ -122,14 +120,14 @@ pub fn serve(
             routes,
             streams: streams.clone(),
             tasks: tasks.clone(),
-            idle_timeout: listen.idle_timeout(),
+            idle_timeout: Duration::from_secs(listen.idle_timeout_s),
             trimmer: Arc::clone(&trimmer),
             rights,
             call_limits: CallLimits::new(listen),
             call_memory: Arc::new(CallMemory::new(listen.call_memory_mib << 20)),
             warnings: Warnings::default(),
         }),
-        refusals: Arc::new(Semaphore::new(refusal::AT_A_TIME)),
+        refusals: Arc::new(Semaphore::new(accept::REFUSALS)),
         procfs,
     });
     let stopping = tasks.stopping().clone();
