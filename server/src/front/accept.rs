@@ -236,11 +236,11 @@ impl Acceptor {
                         tracing::warn!(peer = %evicted, times, "closed idle connections to make room for new ones");
                     });
                 }
-                let turns = admitted.turns().clone();
+                let turns = admitted.shared.turns.clone();
                 let lane = Lane::new(self.serving.streams.clone(), turns.clone());
                 let serving = Arc::clone(&self.serving);
                 let connection = async move {
-                    let closing = admitted.closing().clone();
+                    let closing = admitted.closing.clone();
                     match closing.run_until_cancelled(handshake(lane.clone())).await {
                         Some(Ok((io, who))) => {
                             connection::serve(io, who, admitted, lane, serving).await;

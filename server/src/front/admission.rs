@@ -5,6 +5,7 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
@@ -67,30 +68,41 @@ impl Limits {
 
 /// What the connections of a peer have together.
 #[derive(Debug)]
-struct Shared {
-    turns: Turns,
+pub(super) struct Shared {
+    pub(super) turns: Turns,
     /// Until when further connections wait, since one has broken the rules of HTTP/2.
     held_until: Mutex<Option<Instant>>,
 }
 
 /// A connection, as far as admission goes.
 #[derive(Debug)]
-struct OpenConnection {
-    peer: Peer,
-    shared: Arc<Shared>,
+pub(super) struct OpenConnection {
+    pub(super) peer: Peer,
+    pub(super) shared: Arc<Shared>,
     calls: AtomicUsize,
     idle_since: Mutex<Instant>,
-    /// Cancelled to ask it to close.
-    closing: CancellationToken,
-    /// Cancelled to close its socket at once.
-    cut: CancellationToken,
+    /// Cancelled to ask it to leave.
+    pub(super) closing: CancellationToken,
+    /// Cancelled when it was asked to leave and its place is needed now: its socket is closed at once.
+    pub(super) cut: CancellationToken,
 }
 
 impl OpenConnection {
     /// Since when it has no call. `None` while it has one.
-    fn idle_since(&self) -> Option<Instant> {
+    pub(super) fn idle_since(&self) -> Option<Instant> {
         let since = *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
         (self.calls.load(Ordering::SeqCst) == 0).then_some(since)
+    }
+
+    /// It has broken the rules of HTTP/2. Further connections of its peer wait until then.
+    pub(super) fn broke_rules(&self, until: Instant) {
+        *self.shared.held_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+    }
+
+    /// Until when it has to wait, since another connection of its peer has broken the rules.
+    pub(super) fn held_until(&self) -> Option<Instant> {
+        let until = *self.shared.held_until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.filter(|until| *until > Instant::now())
     }
 
     /// Whether it was asked to leave.
@@ -254,41 +266,13 @@ impl Admitted {
         self.entry.calls.fetch_add(1, Ordering::SeqCst);
         CallUnderWay(Arc::clone(&self.entry))
     }
+}
 
-    /// It has broken the rules of HTTP/2. Further connections of its peer wait until then.
-    pub(super) fn broke_rules(&self, until: Instant) {
-        *self.entry.shared.held_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
-    }
+impl Deref for Admitted {
+    type Target = OpenConnection;
 
-    /// Until when it has to wait, since another connection of its peer has broken the rules.
-    pub(super) fn held_until(&self) -> Option<Instant> {
-        let until = *self.entry.shared.held_until.lock().unwrap_or_else(PoisonError::into_inner);
-        until.filter(|until| *until > Instant::now())
-    }
-
-    /// The turns of its peer.
-    pub(super) fn turns(&self) -> &Turns {
-        &self.entry.shared.turns
-    }
-
-    /// Whose it is.
-    pub(super) fn peer(&self) -> Peer {
-        self.entry.peer
-    }
-
-    /// Since when it has no call. `None` while it has one.
-    pub(super) fn idle_since(&self) -> Option<Instant> {
-        self.entry.idle_since()
-    }
-
-    /// Is cancelled when it is asked to leave.
-    pub(super) fn closing(&self) -> &CancellationToken {
-        &self.entry.closing
-    }
-
-    /// Is cancelled when it was asked to leave, and its place is needed now.
-    pub(super) fn cut(&self) -> &CancellationToken {
-        &self.entry.cut
+    fn deref(&self) -> &OpenConnection {
+        &self.entry
     }
 }
 
@@ -358,8 +342,8 @@ mod tests {
         drop(held[0].call());
         let (fourth, evicted) = all.admit(root).unwrap();
         assert_eq!(evicted, Some(root));
-        let closing: Vec<_> = held.iter().map(|one| one.closing().is_cancelled()).collect();
-        assert_eq!((closing, fourth.closing().is_cancelled()), (vec![false, true, false], false));
+        let closing: Vec<_> = held.iter().map(|one| one.closing.is_cancelled()).collect();
+        assert_eq!((closing, fourth.closing.is_cancelled()), (vec![false, true, false], false));
     }
 
     #[test]
@@ -391,7 +375,7 @@ mod tests {
         drop(two);
         assert!(second.idle_since().is_some());
         assert_eq!(all.admit(root).unwrap().1, Some(root));
-        assert!(second.closing().is_cancelled() && !first.closing().is_cancelled());
+        assert!(second.closing.is_cancelled() && !first.closing.is_cancelled());
     }
 
     /// Those that were asked to leave and do not: one that has no call is cut for a new one.
@@ -402,7 +386,7 @@ mod tests {
         for number in 0..most_existing(4) {
             held.push(all.admit(root).unwrap().0);
             if let Some(left) = number.checked_sub(4) {
-                assert!(held[left].closing().is_cancelled());
+                assert!(held[left].closing.is_cancelled());
                 calls.push(held[left].call());
             }
         }
@@ -410,7 +394,7 @@ mod tests {
         all.admit(other).unwrap();
         drop(calls.pop());
         let _next = all.admit(root).unwrap();
-        let cut: Vec<_> = held.iter().map(|one| one.cut().is_cancelled()).collect();
+        let cut: Vec<_> = held.iter().map(|one| one.cut.is_cancelled()).collect();
         assert_eq!(cut.iter().filter(|is_cut| **is_cut).count(), 1, "{cut:?}");
         // The last one that was asked to leave has a call again.
         let _busy = held[9].call();

@@ -141,10 +141,10 @@ impl Calls {
             }
             request.extensions_mut().insert(caller);
         } else if form != Form::Unary {
-            held.health = Some(self.serving.call_memory.health_stream(self.admitted.peer())?);
+            held.health = Some(self.serving.call_memory.health_stream(self.admitted.peer)?);
         }
         if form == Form::Answers {
-            let kept = self.serving.call_memory.charge(self.admitted.peer());
+            let kept = self.serving.call_memory.charge(self.admitted.peer);
             request.extensions_mut().insert(KeptBytes::new(move |bytes| kept.set(bytes)));
         }
         request.extensions_mut().insert(self.connection);
@@ -156,9 +156,9 @@ impl Calls {
         // as if it were complete.
         tokio::task::yield_now().await;
         // Refused before anything is done for the call, if there is no room for its answer.
-        let answer = Arc::new(self.serving.call_memory.charge(self.admitted.peer()));
+        let answer = Arc::new(self.serving.call_memory.charge(self.admitted.peer));
         answer.set(LEAST_ANSWER_BYTES)?;
-        let charge = Arc::new(self.serving.call_memory.charge(self.admitted.peer()));
+        let charge = Arc::new(self.serving.call_memory.charge(self.admitted.peer));
         let within = (form != Form::Requests).then_some(self.serving.call_limits.request_time);
         let request = request.map(|body| {
             RequestBody::new(body, self.serving.call_limits.message_bytes, Arc::clone(&charge), within)
@@ -167,11 +167,9 @@ impl Calls {
             let (parts, body) = request.into_parts();
             // All of the request is here first: a client that is slow to send it keeps no place.
             let whole = Full::new(body.collect().await?.to_bytes()).map_err(|never| match never {});
-            let (memory, peer) = (&self.serving.call_memory, self.admitted.peer());
-            let making = match parts.uri.path() {
-                GET_HOST => memory.making_of_host(peer).await,
-                _ => memory.making(peer).await,
-            };
+            let (memory, peer) = (&self.serving.call_memory, self.admitted.peer);
+            let places = if parts.uri.path() == GET_HOST { &memory.host_answers } else { &memory.answers };
+            let making = places.take(peer).await;
             (Request::from_parts(parts, Body::new(whole)), Some(making))
         } else {
             (request.map(Body::new), None)

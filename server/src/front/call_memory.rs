@@ -36,14 +36,16 @@ const HEALTH_STREAMS_OF_PEER: usize = 4;
 pub(super) struct CallMemory {
     total: u64,
     held: Mutex<Held>,
-    answers: AnswerPlaces,
-    host_answers: AnswerPlaces,
+    /// Places for large answers, until they are made.
+    pub(super) answers: AnswerPlaces,
+    /// The same for answers about the host.
+    pub(super) host_answers: AnswerPlaces,
     health_streams: Places<Peer>,
 }
 
 /// Places of answers that are being made.
 #[derive(Debug)]
-struct AnswerPlaces {
+pub(super) struct AnswerPlaces {
     of_all: Arc<Semaphore>,
     of_peer: Places<Peer>,
 }
@@ -54,7 +56,7 @@ impl AnswerPlaces {
     }
 
     /// A place for an answer to a peer. Others of the peer wait for each other first.
-    async fn take(&self, peer: Peer) -> Making {
+    pub(super) async fn take(&self, peer: Peer) -> Making {
         let of_peer = self.of_peer.take(&peer).await;
         Making { _of_peer: of_peer, _of_all: Arc::clone(&self.of_all).acquire_owned().await.ok() }
     }
@@ -102,16 +104,6 @@ impl CallMemory {
         }
     }
 
-    /// A place for a large answer to a peer, until it is made.
-    pub(super) async fn making(&self, peer: Peer) -> Making {
-        self.answers.take(peer).await
-    }
-
-    /// The same for an answer about the host.
-    pub(super) async fn making_of_host(&self, peer: Peer) -> Making {
-        self.host_answers.take(peer).await
-    }
-
     /// A place for a stream of the health service.
     pub(super) fn health_stream(&self, peer: Peer) -> Result<OwnedSemaphorePermit, Error> {
         self.health_streams.try_take(&peer).ok_or_else(|| {
@@ -123,11 +115,6 @@ impl CallMemory {
 
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// One peer may have half, so that there is some for others.
-    const fn most_of_peer(&self) -> u64 {
-        self.total / 2
     }
 
     /// A part that is empty at first.
@@ -160,7 +147,8 @@ impl Charge {
         let mut held = self.memory.held();
         let asked = if within_limits { bytes.saturating_sub(before) } else { 0 };
         let of_peer = held.by_peer.get(&self.peer).copied().unwrap_or_default();
-        let most = self.memory.most_of_peer();
+        // One peer may have half, so that there is some for others.
+        let most = self.memory.total / 2;
         if asked > 0 && of_peer + asked > most {
             return Err(full(&format!("the calls of {}", self.peer), of_peer, asked, most));
         }
@@ -248,7 +236,7 @@ mod tests {
     async fn few_large_answers_are_made_at_a_time() {
         let memory = CallMemory::new(100);
         let waits = async |peer: u32| {
-            let making = memory.making(Peer::User(peer));
+            let making = memory.answers.take(Peer::User(peer));
             tokio::time::timeout(std::time::Duration::ZERO, making).await
         };
         let mut made = Vec::new();
@@ -262,7 +250,7 @@ mod tests {
             }
         }
         assert!(waits(99).await.is_err(), "all together take no more");
-        let host = tokio::time::timeout(std::time::Duration::ZERO, memory.making_of_host(Peer::User(1)));
+        let host = tokio::time::timeout(std::time::Duration::ZERO, memory.host_answers.take(Peer::User(1)));
         assert!(host.await.is_ok(), "what is wrong with the host is said also then");
         made.pop();
         assert!(waits(99).await.is_ok());

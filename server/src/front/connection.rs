@@ -140,7 +140,7 @@ async fn hold(admitted: &Admitted, stopping: &CancellationToken) {
 async fn wait(until: Instant, admitted: &Admitted, stopping: &CancellationToken) {
     tokio::select! {
         () = sleep_until(until) => {}
-        () = admitted.closing().cancelled() => {}
+        () = admitted.closing.cancelled() => {}
         () = stopping.cancelled() => {}
     }
 }
@@ -190,7 +190,7 @@ where
             }
             Err(_elapsed) => tracing::debug!("closed a connection that did not begin in time"),
         },
-        () = admitted.closing().cancelled() => {}
+        () = admitted.closing.cancelled() => {}
         () = serving.tasks.stopping().cancelled() => {}
     }
     None
@@ -263,7 +263,7 @@ where
                     return None;
                 }
                 () = self.resets.flooded().cancelled() => {
-                    let peer = self.admitted.peer();
+                    let peer = self.admitted.peer;
                     self.serving.warnings.flooded.log(|times| {
                         let most = resets::MOST;
                         tracing::warn!(%peer, most, times, "closed connections that took too many calls back");
@@ -275,9 +275,9 @@ where
                     self.is_stopping = true;
                     self.connection.as_mut().graceful_shutdown();
                 }
-                () = self.admitted.closing().cancelled(), if self.leaves_by.is_none() => self.ask_to_leave(),
+                () = self.admitted.closing.cancelled(), if self.leaves_by.is_none() => self.ask_to_leave(),
                 // A call that has come in meanwhile is finished, and then it ends.
-                () = self.admitted.cut().cancelled(), if self.admitted.idle_since().is_some() => return None,
+                () = self.admitted.cut.cancelled(), if self.admitted.idle_since().is_some() => return None,
                 () = sleep_until(look_at) => {
                     let idle_since = self.admitted.idle_since();
                     if self.leaves_by.is_some() {

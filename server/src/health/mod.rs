@@ -55,6 +55,16 @@ pub(crate) fn failed(id: &str, finding: impl Into<String>, fix: impl Into<String
     check(id, CheckStatus::Failed, finding, fix)
 }
 
+/// Most things that one finding names.
+const NAMED: usize = 3;
+
+/// The first of many things as a part of a finding. `command` shows all.
+pub(crate) fn named(things: impl ExactSizeIterator<Item = String>, command: &str) -> String {
+    let more = things.len().saturating_sub(NAMED);
+    let rest = (more > 0).then(|| format!("{more} more (`{command}`)"));
+    things.take(NAMED).chain(rest).collect::<Vec<_>>().join("; ")
+}
+
 /// Days before its expiry from which on the check is a warning.
 const RENEWAL_DAYS: u64 = 30;
 

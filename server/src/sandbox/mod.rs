@@ -63,11 +63,8 @@ pub enum SandboxError {
 /// # Errors
 /// [`SandboxError`], if the mode requires what cannot be done.
 pub fn drop_privileges(mode: Mode) -> Result<(), SandboxError> {
-    if mode == Mode::Off {
-        return Ok(());
-    }
-    judge(mode, set_no_new_privs(true).map_err(|errno| SandboxError::NoNewPrivileges(errno.into())))?;
-    judge(mode, drop_all_but_kept().map_err(SandboxError::Capabilities))
+    apply(mode, || set_no_new_privs(true).map_err(|errno| SandboxError::NoNewPrivileges(errno.into())))?;
+    apply(mode, || drop_all_but_kept().map_err(SandboxError::Capabilities))
 }
 
 /// Drops all capabilities of the calling thread but [`KEPT`]. Threads inherit that. A service manager that has left no
@@ -91,17 +88,10 @@ fn drop_all_but_kept() -> io::Result<()> {
 /// # Errors
 /// [`SandboxError`], if the mode requires what cannot be done.
 pub fn restrict_files(mode: Mode, files: &Files) -> Result<(), SandboxError> {
-    if mode == Mode::Off {
-        return Ok(());
-    }
-    judge(
-        mode,
-        match files::restrict(files) {
-            Ok(RulesetStatus::NotEnforced) => Err(SandboxError::NoLandlock),
-            Ok(_as_far_as_it_is_known) => Ok(()),
-            Err(error) => Err(SandboxError::Files(error)),
-        },
-    )
+    apply(mode, || match files::restrict(files)? {
+        RulesetStatus::NotEnforced => Err(SandboxError::NoLandlock),
+        _as_far_as_it_is_known => Ok(()),
+    })
 }
 
 /// The third step, for all threads, those that run and those that will: only the system calls that a
@@ -110,19 +100,20 @@ pub fn restrict_files(mode: Mode, files: &Files) -> Result<(), SandboxError> {
 /// # Errors
 /// [`SandboxError`], if the mode requires what cannot be done.
 pub fn filter_calls(mode: Mode) -> Result<(), SandboxError> {
-    if mode == Mode::Off {
-        return Ok(());
-    }
-    judge(mode, calls::apply().map_err(SandboxError::Calls))
+    apply(mode, || calls::apply().map_err(SandboxError::Calls))
 }
 
-fn judge(mode: Mode, applied: Result<(), SandboxError>) -> Result<(), SandboxError> {
-    match applied {
-        Err(error) if mode != Mode::Required => {
-            tracing::warn!(%error, "a part of the sandbox does not apply");
+/// Applies a part, as the mode says.
+fn apply(mode: Mode, part: impl FnOnce() -> Result<(), SandboxError>) -> Result<(), SandboxError> {
+    match mode {
+        Mode::Off => Ok(()),
+        Mode::On => {
+            if let Err(error) = part() {
+                tracing::warn!(%error, "a part of the sandbox does not apply");
+            }
             Ok(())
         }
-        applied => applied,
+        Mode::Required => part(),
     }
 }
 
