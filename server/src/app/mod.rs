@@ -86,12 +86,7 @@ pub struct Prepared {
 #[derive(Debug)]
 pub struct App {
     engine: Engine,
-    front: Front,
-}
-
-/// The parts that serve clients.
-#[derive(Debug)]
-struct Front {
+    /// Those of the parts that serve clients.
     tasks: Tasks,
     health: HealthReporter,
     /// The socket that the daemon has made.
@@ -187,13 +182,11 @@ impl App {
         streams: &Handle,
     ) -> Result<Self, StartError> {
         let mut engine = Engine::default();
-        match Self::build(config, roles, prepared, (streams, &mut engine)).await {
-            Ok(front) => Ok(Self { engine, front }),
-            Err(error) => {
-                engine.stop().await;
-                Err(error)
-            }
+        let built = Self::build(config, roles, prepared, (streams, &mut engine)).await;
+        if built.is_err() {
+            engine.stop().await;
         }
+        built
     }
 
     async fn build(
@@ -201,7 +194,7 @@ impl App {
         roles: Roles,
         Prepared { mounted, inherited, others }: Prepared,
         (streams, engine): (&Handle, &mut Engine),
-    ) -> Result<Front, StartError> {
+    ) -> Result<Self, StartError> {
         let (start, started) = (SystemTime::now(), Instant::now());
         let directory = &config.state.directory;
         // First: a database that another daemon works with is not touched.
@@ -430,7 +423,8 @@ impl App {
         sandbox::filter_calls(config.sandbox.mode)?;
         front::serve(sockets, &config.listen, routes, &tasks, streams, gate);
         let watched = Watched { control, readers, streams: streams.clone() };
-        Ok(Front { tasks, health, socket, rights, tls, watched, _lock: lock })
+        let engine = std::mem::take(engine);
+        Ok(Self { engine, tasks, health, socket, rights, tls, watched, _lock: lock })
     }
 
     /// Puts roles and certificates in force that have changed, and says so in the audit log. Returns all
@@ -439,12 +433,12 @@ impl App {
     /// # Errors
     /// [`Problem`] if the certificates cannot be used: then nothing has changed.
     pub fn reload(&self, before: &CheckedConfig, now: &CheckedConfig) -> Result<Vec<SettingChange>, Problem> {
-        if let (Some(live), Some(files)) = (&self.front.tls, &now.config.listen.tls) {
+        if let (Some(live), Some(files)) = (&self.tls, &now.config.listen.tls) {
             // The files can have changed behind the same names.
             live.replace(tls_settings(files)?);
         }
         if before.roles != now.roles {
-            self.front.rights.replace(now.roles.clone());
+            self.rights.replace(now.roles.clone());
             if let Some(hub) = &self.engine.hub {
                 hub.selections_changed();
             }
@@ -454,7 +448,7 @@ impl App {
         let changes = changes(&before.file, &now.file);
         let settings: Vec<_> = changes.iter().map(|change| change.setting.as_str()).collect();
         let caller = Caller::daemon();
-        self.front.rights.audit().note(Entry {
+        self.rights.audit().note(Entry {
             change: "reload".to_owned(),
             operation: caller.operation.to_string(),
             reason: format!("changed settings: {}", settings.join(", ")),
@@ -465,18 +459,18 @@ impl App {
 
     /// The threads that the daemon cannot do without, for the watchdog.
     pub fn watched(&self) -> Watched {
-        self.front.watched.clone()
+        self.watched.clone()
     }
 
     /// Takes everything down: no new work, then the kernel as configured, then streams end and
     /// connections close. Returns whether the kernel is as it should be.
     pub async fn stop(self) -> bool {
-        self.front.health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+        self.health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
         let done = self.engine.stop().await;
-        if !self.front.tasks.stop(CONNECTION_GRACE).await {
+        if !self.tasks.stop(CONNECTION_GRACE).await {
             tracing::info!("closing connections that clients left open");
         }
-        if let Some(socket) = &self.front.socket
+        if let Some(socket) = &self.socket
             && let Err(error) = std::fs::remove_file(socket)
         {
             tracing::debug!(%error, "cannot remove the socket");
