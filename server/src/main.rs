@@ -53,7 +53,7 @@ fn main() -> ExitCode {
     let checked = match Config::read(arguments.config.as_deref(), host) {
         Ok(checked) => checked,
         Err(error) => {
-            complain(&error, error.hint());
+            complain(&error.message, error.hint);
             return ExitCode::from(BAD_CONFIGURATION);
         }
     };

@@ -77,7 +77,19 @@ impl From<Problem> for StartError {
 
 impl From<MountError> for StartError {
     fn from(error: MountError) -> Self {
-        Self::new(error.to_string()).fix(of_mount(&error.source))
+        let hint = match error.source.raw_os_error().map(Errno::from_raw) {
+            Some(Errno::EPERM | Errno::EACCES) => {
+                format!(
+                    "{}; or mount it before: `mount -t tracefs nodev /sys/kernel/tracing`",
+                    not_permitted()
+                )
+            }
+            Some(Errno::ENODEV | Errno::ENOENT) => {
+                "this kernel has no tracing: it needs CONFIG_TRACING and CONFIG_KPROBE_EVENTS".to_owned()
+            }
+            _ => "mount it before: `mount -t tracefs nodev /sys/kernel/tracing`".to_owned(),
+        };
+        Self::new(error.to_string()).fix(hint)
     }
 }
 
@@ -95,19 +107,42 @@ impl From<ReadError> for StartError {
 
 impl From<ControllerStartError> for StartError {
     fn from(error: ControllerStartError) -> Self {
-        Self { message: error.to_string(), hint: of_control(&error) }
+        let hint = match &error {
+            ControllerStartError::Readers(ReadersError::Tracefs(error)) => of_tracefs(&error.source),
+            ControllerStartError::Readers(ReadersError::Start(error)) => Some(of_thread(error)),
+            ControllerStartError::Control(error) => match error.cause::<TracefsError>() {
+                Some(error) => of_tracefs(&error.source),
+                None => error.cause::<StoreError>().and_then(of_database),
+            },
+            ControllerStartError::Readers(_) => None,
+        };
+        Self { message: error.to_string(), hint }
     }
 }
 
 impl From<SpoolError> for StartError {
     fn from(error: SpoolError) -> Self {
-        Self::new(format!("cannot keep a history of events: {error}")).fix(of_history(&error))
+        let hint = match &error {
+            SpoolError::Io { source, .. } => of_directory(source, "spool.directory"),
+            SpoolError::InUse { .. } => "set `spool.directory` to another directory".to_owned(),
+            SpoolError::ForeignCursor { .. } => String::new(),
+        };
+        Self::new(format!("cannot keep a history of events: {error}"))
+            .fix(format!("{hint}; or keep no history: `enabled = false` in `[spool]`"))
     }
 }
 
 impl From<SandboxError> for StartError {
     fn from(error: SandboxError) -> Self {
-        Self::new(error.to_string()).fix(of_sandbox(&error))
+        let kernel = match &error {
+            SandboxError::Files(_) | SandboxError::NoLandlock => {
+                "CONFIG_SECURITY_LANDLOCK and `landlock` in `lsm=`"
+            }
+            _ => "CONFIG_SECCOMP_FILTER",
+        };
+        Self::new(error.to_string()).fix(format!(
+            "boot a kernel with {kernel}, or set `sandbox.mode` to `on`: then what cannot be applied is a warning"
+        ))
     }
 }
 
@@ -193,18 +228,6 @@ fn of_database(error: &StoreError) -> Option<String> {
     })
 }
 
-fn of_mount(error: &io::Error) -> String {
-    match error.raw_os_error().map(Errno::from_raw) {
-        Some(Errno::EPERM | Errno::EACCES) => {
-            format!("{}; or mount it before: `mount -t tracefs nodev /sys/kernel/tracing`", not_permitted())
-        }
-        Some(Errno::ENODEV | Errno::ENOENT) => {
-            "this kernel has no tracing: it needs CONFIG_TRACING and CONFIG_KPROBE_EVENTS".to_owned()
-        }
-        _ => "mount it before: `mount -t tracefs nodev /sys/kernel/tracing`".to_owned(),
-    }
-}
-
 fn of_tracefs(error: &io::Error) -> Option<String> {
     // A kernel that is locked down shows an empty directory, or refuses to open what is in it.
     if is_locked_down(Path::new(LOCKDOWN)) {
@@ -219,39 +242,6 @@ fn of_tracefs(error: &io::Error) -> Option<String> {
         Errno::EMFILE => Some("raise the limit of open files (LimitNOFILE=)".to_owned()),
         _ => None,
     }
-}
-
-fn of_control(error: &ControllerStartError) -> Option<String> {
-    match error {
-        ControllerStartError::Readers(ReadersError::Tracefs(error)) => of_tracefs(&error.source),
-        ControllerStartError::Readers(ReadersError::Start(error)) => Some(of_thread(error)),
-        ControllerStartError::Control(error) => match error.cause::<TracefsError>() {
-            Some(error) => of_tracefs(&error.source),
-            None => error.cause::<StoreError>().and_then(of_database),
-        },
-        ControllerStartError::Readers(_) => None,
-    }
-}
-
-fn of_history(error: &SpoolError) -> String {
-    let hint = match error {
-        SpoolError::Io { source, .. } => of_directory(source, "spool.directory"),
-        SpoolError::InUse { .. } => "set `spool.directory` to another directory".to_owned(),
-        SpoolError::ForeignCursor { .. } => String::new(),
-    };
-    format!("{hint}; or keep no history: `enabled = false` in `[spool]`")
-}
-
-fn of_sandbox(error: &SandboxError) -> String {
-    let kernel = match error {
-        SandboxError::Files(_) | SandboxError::NoLandlock => {
-            "CONFIG_SECURITY_LANDLOCK and `landlock` in `lsm=`"
-        }
-        _ => "CONFIG_SECCOMP_FILTER",
-    };
-    format!(
-        "boot a kernel with {kernel}, or set `sandbox.mode` to `on`: then what cannot be applied is a warning"
-    )
 }
 
 fn of_thread(error: &io::Error) -> String {

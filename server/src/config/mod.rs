@@ -23,55 +23,20 @@ pub(crate) use paths::SOCKET_SUFFIX;
 pub use problem::{Place, Problem, Severity};
 pub use tls::{LISTEN, PROMETHEUS, client_config, server_config, tls_settings};
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
 use serde::de::IgnoredAny;
-use thiserror::Error;
 
 use crate::sandbox::Mode;
+use crate::start_error::StartError;
 use kprobed_control::store::HitRetention;
 use kprobed_control::{BudgetSettings, OnExit};
 use kprobed_rights::Roles;
 use kprobed_trace::spool::SpoolOptions;
-
-/// Why the configuration cannot be used.
-#[derive(Debug, Error)]
-pub enum ConfigError {
-    /// The file could not be read.
-    #[error("error: cannot read `{path}`: {source}", path = path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Settings that cannot be used.
-    #[error("{}", problem::list(path.as_deref(), problems))]
-    Settings {
-        /// The file. Without one the defaults are in force.
-        path: Option<PathBuf>,
-        /// The problems, including warnings.
-        problems: Vec<Problem>,
-    },
-}
-
-impl ConfigError {
-    /// A hint for the operator. Problems have hints of their own.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-                Some("make the file, or run `kprobed` without `--config` to use the defaults".to_owned())
-            }
-            Self::Read { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
-                Some("run the daemon as root, or let its user read the file".to_owned())
-            }
-            Self::Read { .. } | Self::Settings { .. } => None,
-        }
-    }
-}
 
 /// A valid configuration, with its warnings.
 #[derive(Debug)]
@@ -434,19 +399,32 @@ impl Default for Log {
     }
 }
 
+/// The file cannot be read.
+fn unread(path: &Path, error: &io::Error) -> StartError {
+    let unread = StartError::new(format!("error: cannot read `{}`: {error}", path.display()));
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            unread.fix("make the file, or run `kprobed` without `--config` to use the defaults")
+        }
+        io::ErrorKind::PermissionDenied => {
+            unread.fix("run the daemon as root, or let its user read the file")
+        }
+        _ => unread,
+    }
+}
+
 impl Config {
     /// Reads and validates a file; the defaults without one.
     ///
     /// # Errors
-    /// See [`ConfigError`].
-    pub fn read(path: Option<&Path>, host: HostSize) -> Result<CheckedConfig, ConfigError> {
+    /// [`StartError`], with all problems.
+    pub fn read(path: Option<&Path>, host: HostSize) -> Result<CheckedConfig, StartError> {
         let text = match path {
-            Some(path) => std::fs::read_to_string(path)
-                .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?,
+            Some(path) => std::fs::read_to_string(path).map_err(|error| unread(path, &error))?,
             None => String::new(),
         };
-        let mut judged = Self::of_text(&text, host)
-            .map_err(|problems| ConfigError::Settings { path: path.map(Path::to_owned), problems })?;
+        let mut judged =
+            Self::of_text(&text, host).map_err(|problems| StartError::new(problem::list(path, &problems)))?;
         let beside = path.and_then(|path| Some(std::path::absolute(path).ok()?.parent()?.to_owned()));
         let directory = &mut judged.config.declarations.directory;
         *directory = beside.unwrap_or_else(|| CONFIG_DIRECTORY.into()).join(&*directory);

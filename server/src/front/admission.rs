@@ -10,17 +10,50 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::descriptors;
 use crate::config::{HostSize, Listen};
 use crate::turns::Turns;
 use kprobed_control::error::{Error, Reason};
 
 /// How long a connection that is cut may take to end before another one is cut.
 const CUTTING: Duration = Duration::from_millis(100);
+
+/// Descriptors that are kept for the rest of the daemon, apart from those of each CPU. A connection that took the last
+/// one would keep the readers, the history, SQLite and tracefs from working.
+const RESERVED: u64 = 128;
+
+/// Descriptors of each CPU: the buffers of two instances, their readers, and what is opened for a
+/// moment.
+const RESERVED_PER_CPU: u64 = 8;
+
+/// Descriptors that a connection can need: its socket, and the file of the history that its stream
+/// reads.
+const PER_CONNECTION: u64 = 2;
+
+/// Raises the limit of this process as far as it may: the usual one of 1,024 is for programs that
+/// use `select`.
+pub fn raise_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) }
+    });
+    if let Err(errno) = raised {
+        tracing::warn!(%errno, "cannot raise the limit of open files");
+    }
+}
+
+/// The limit in force.
+fn descriptor_limit() -> u64 {
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft)
+}
+
+/// Connections for which there are descriptors on a host with so many CPUs.
+fn for_connections(limit: u64, cpus: u64) -> u64 {
+    (limit.saturating_sub(RESERVED + RESERVED_PER_CPU * cpus) / PER_CONNECTION).max(4)
+}
 
 /// The owner of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -49,9 +82,9 @@ pub(super) struct Limits {
 
 impl Limits {
     /// What is configured, as far as there are descriptors.
-    pub(super) fn new(listen: &Listen, descriptors: u64) -> Self {
-        let cpus = HostSize::here().map_or(1, |host| host.cpus);
-        let possible = descriptors::for_connections(descriptors, cpus);
+    pub(super) fn new(listen: &Listen) -> Self {
+        let (cpus, descriptors) = (HostSize::here().map_or(1, |host| host.cpus), descriptor_limit());
+        let possible = for_connections(descriptors, cpus);
         if possible < listen.max_connections {
             tracing::warn!(
                 configured = listen.max_connections,
@@ -416,5 +449,19 @@ mod tests {
         drop(first);
         assert_eq!(all.admission.existing(), 1);
         assert_eq!(all.admit(address(3)).unwrap().1, None);
+    }
+    #[test]
+    fn the_rest_of_the_daemon_has_descriptors() {
+        assert_eq!(for_connections(1024, 2), 440);
+        assert_eq!(for_connections(524_288, 64), 261_824);
+        // There is always a way in.
+        assert_eq!(for_connections(64, 64), 4);
+    }
+
+    #[test]
+    fn the_limit_is_the_largest_that_there_may_be() {
+        raise_limit();
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        assert_eq!((soft, descriptor_limit()), (hard, hard));
     }
 }

@@ -10,7 +10,6 @@ mod call;
 mod call_limits;
 mod call_memory;
 mod connection;
-mod descriptors;
 mod inherited;
 mod lane;
 mod listen;
@@ -22,8 +21,8 @@ mod socket;
 #[cfg(test)]
 mod tests;
 
+pub use admission::raise_limit;
 pub use call_limits::VANISHED_AFTER;
-pub use descriptors::raise_limit;
 pub use inherited::Inherited;
 pub use listen::join_group;
 pub use memory_bound::memory_bound;
@@ -110,7 +109,7 @@ pub fn serve(
     gate: Gate,
 ) {
     let Gate { rights, procfs, tls } = gate;
-    let limits = Limits::new(listen, descriptors::limit());
+    let limits = Limits::new(listen);
     let bound_mib = MemoryBound::new(listen, limits).bytes() >> 20;
     tracing::info!(bound_mib, "bounded the memory for clients");
     let trimmer = Arc::<Trimmer>::default();
