@@ -418,7 +418,7 @@ impl App {
         let procfs = config.tracing.procfs.clone();
         let gate = Gate { rights: Arc::clone(&rights), procfs, tls: tls.clone() };
         let sockets = front::bind(&config.listen, inherited).await?;
-        let socket = sockets.own_path().map(Path::to_owned);
+        let socket = sockets.path.clone();
         // All sockets are open, and no request was served.
         sandbox::filter_calls(config.sandbox.mode)?;
         front::serve(sockets, &config.listen, routes, &tasks, streams, gate);

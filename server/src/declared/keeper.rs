@@ -213,8 +213,8 @@ impl Keeper {
     /// The change of a task, or why there is none and what to do.
     fn request(task: &Task) -> Result<Change, Error> {
         match task {
-            Task::Create(Claim { document, file, .. }) => {
-                declared_creation(creation(document), file).map(Change::Create)
+            Task::Create(Claim { entry, file, .. }) => {
+                declared_creation(creation(&entry.document), file).map(Change::Create)
             }
             Task::Update(Claim { file, .. }, request) => {
                 declared_update((**request).clone(), file).map(Change::Update)
@@ -233,7 +233,7 @@ impl Keeper {
 impl Task {
     fn name(&self) -> &str {
         match self {
-            Self::Create(claim) | Self::Update(claim, _) => &claim.document.name,
+            Self::Create(claim) | Self::Update(claim, _) => &claim.entry.document.name,
             Self::Remove { name, .. } => name,
         }
     }
@@ -280,5 +280,5 @@ fn about(task: &Task, error: &Error) -> DeclarationProblem {
             };
         }
     };
-    claim.problem(claim.definition_place, format!("`{}` {what}: {message}", claim.name), hint)
+    claim.problem(claim.entry.definition_place, format!("`{}` {what}: {message}", claim.name), hint)
 }

@@ -55,18 +55,11 @@ impl AnswerPlaces {
         Self { of_all: Arc::new(Semaphore::new(of_all)), of_peer: Places::new(of_peer) }
     }
 
-    /// A place for an answer to a peer. Others of the peer wait for each other first.
-    pub(super) async fn take(&self, peer: Peer) -> Making {
+    /// A place for an answer to a peer, among those of the peer and then of all.
+    pub(super) async fn take(&self, peer: Peer) -> [Option<OwnedSemaphorePermit>; 2] {
         let of_peer = self.of_peer.take(&peer).await;
-        Making { _of_peer: of_peer, _of_all: Arc::clone(&self.of_all).acquire_owned().await.ok() }
+        [of_peer, Arc::clone(&self.of_all).acquire_owned().await.ok()]
     }
-}
-
-/// The place of an answer that is being made.
-#[derive(Debug)]
-pub(super) struct Making {
-    _of_peer: Option<OwnedSemaphorePermit>,
-    _of_all: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Debug, Default)]

@@ -27,7 +27,7 @@ pub use inherited::Inherited;
 pub use listen::join_group;
 pub use memory_bound::memory_bound;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -64,16 +64,9 @@ pub struct Gate {
 #[derive(Debug)]
 pub struct Sockets {
     unix: UnixListener,
-    /// Where the daemon has made it. Absent if it is the service manager's, which keeps it.
-    path: Option<PathBuf>,
+    /// The unix socket to remove at the end, if the daemon has made one. That of the service manager is kept.
+    pub path: Option<PathBuf>,
     tcp: Option<TcpListener>,
-}
-
-impl Sockets {
-    /// The socket to remove at the end, if the daemon has made one.
-    pub fn own_path(&self) -> Option<&Path> {
-        self.path.as_deref()
-    }
 }
 
 /// Listens, on the sockets of the service manager where it has opened them.
