@@ -63,7 +63,7 @@ impl StartError {
         Self::new(message).fix(format!("set `tracing.buffer_kib` to less, for example {possible}"))
     }
 
-    /// A thread.
+    /// A thread cannot be started.
     pub fn thread(error: &io::Error) -> Self {
         Self::new(format!("cannot start a thread: {error}")).fix(of_thread(error))
     }

@@ -1,8 +1,8 @@
 //! Who is at the other end of a connection.
 //!
-//! Owns what is taken from the kernel's credentials of a unix socket and from a verified certificate, and that it is found
-//! out when it is needed first: a connection that says nothing costs no look at the user database, which may be slow. Never
-//! verifies a certificate: the handshake has.
+//! Owns what is taken from the kernel's credentials of a unix socket and from a verified certificate, and that it is
+//! found out when it is needed first: a connection that says nothing costs no look at the user database, which may be
+//! slow. Never verifies a certificate: the handshake has.
 
 use std::fs;
 use std::io;

@@ -81,7 +81,8 @@ pub struct Config {
     pub sandbox: Sandbox,
     /// The daemon's own log.
     pub log: Log,
-    /// Who may do what: that there are such sections. They are read apart from the settings, with the line of each rule.
+    /// Who may do what: that there are such sections. They are read apart from the settings, with the line of each
+    /// rule.
     pub role: Option<IgnoredAny>,
 }
 

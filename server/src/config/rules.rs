@@ -193,8 +193,8 @@ pub(super) fn within(setting: &str, value: u64, range: RangeInclusive<u64>) -> O
     Some(Problem::value(setting, value, why, format!("use {}", value.clamp(least, most))))
 }
 
-/// Why a text is neither a level nor a filter for `log.level`. `None` if it is one. One word is a level: the parser of the
-/// filter crate takes any other word for the name of a module, of which nothing is ever logged.
+/// Why a text is neither a level nor a filter for `log.level`. `None` if it is one. One word is a level: the parser of
+/// the filter crate takes any other word for the name of a module, of which nothing is ever logged.
 fn wrong_level(text: &str) -> Option<String> {
     if text.trim().is_empty() {
         return Some("it is empty".to_owned());

@@ -52,8 +52,8 @@ struct Held {
     request: Option<Arc<Charge>>,
 }
 
-/// A body that holds what its call takes until it ends, and the place of the call among those of its connection. Clients
-/// accept the size of its trailers.
+/// A body that holds what its call takes until it ends, and the place of the call among those of its connection.
+/// Clients accept the size of its trailers.
 fn holding(body: Body, held: (CallUnderWay, Held)) -> Body {
     Body::new(body.map_frame(move |mut frame| {
         // It goes into the closure, and is dropped with it.
