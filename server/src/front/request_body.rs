@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, Frame};
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
@@ -204,10 +204,6 @@ where
 
     fn is_end_stream(&self) -> bool {
         self.inner.is_end_stream()
-    }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
     }
 }
 
