@@ -1,7 +1,7 @@
 //! Who calls: the principal at the other end of a connection.
 //!
-//! Owns finding out the principal of a connection, and the certificates with which that is done. Whether the roles of this host allow a call is decided in
-//! [`kprobed_control::auth`].
+//! Owns finding out the principal of a connection, and the certificates with which that is done. Whether the roles of
+//! this host allow a call is decided in [`kprobed_control::auth`].
 
 mod peer_groups;
 mod who;
