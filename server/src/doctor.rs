@@ -6,7 +6,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
-use crate::health::{HostCheck, failed, ok, warning};
+use crate::health::{HostCheck, failed, named, ok, warning};
 use kprobed_control::{Probe, ProbeState, Registry, altered, ftrace_enabled};
 use kprobed_host::kernel::{FactsCache, TRACE_CLOCK};
 use kprobed_host::tracefs::{
@@ -100,8 +100,8 @@ impl Doctor {
     fn instance_checks(&self) -> Vec<HostCheck> {
         let form = self.instance.form();
         let read = self.instance.look(|instance| instance.alterations(&form, &self.procfs));
-        let altered = match read {
-            Ok(altered) => altered,
+        let alterations = match read {
+            Ok(alterations) => alterations,
             Err(error) => {
                 return vec![failed("recording", error.to_string(), self.fix(RESTART))];
             }
@@ -129,9 +129,9 @@ impl Doctor {
             ),
         ];
         let check = |(id, files, well): (&str, &[InstanceFile], String)| {
-            let found: Vec<_> = altered.iter().filter(|one| files.contains(&one.file)).collect();
+            let found: Vec<_> = alterations.iter().filter(|one| files.contains(&one.file)).collect();
             let Some(first) = found.first() else { return ok(id, well) };
-            let reasons: Vec<_> = found.iter().map(|alteration| altered_text(alteration)).collect();
+            let reasons: Vec<_> = found.iter().map(|alteration| altered(alteration).1).collect();
             let Alteration { file, wanted, .. } = first;
             let fix = match file {
                 InstanceFile::Clock => {
@@ -210,14 +210,6 @@ impl Doctor {
 /// What to do when files of the trace instance cannot be read.
 pub const RESTART: &str = "restart the daemon: its tracing instance may be gone";
 
-/// Most probes that one finding names.
-const NAMED: usize = 3;
-
-/// What another program has made of a file of the daemon's instance.
-fn altered_text(alteration: &Alteration) -> String {
-    altered(alteration).1
-}
-
 /// Whether every probe is as it was requested.
 fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
     let troubles: Vec<_> = probes
@@ -245,12 +237,8 @@ fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
             format!("{} probes as they were requested, {armed} of them armed", probes.len()),
         );
     };
-    let mut finding: Vec<_> =
-        troubles.iter().take(NAMED).map(|(name, trouble)| format!("`{name}`: {}", trouble.reason)).collect();
-    if troubles.len() > NAMED {
-        finding.push(format!("{} more (`kprobectl list -o wide`)", troubles.len() - NAMED));
-    }
-    failed("probes", finding.join("; "), first.hint.clone())
+    let reasons = troubles.iter().map(|(name, trouble)| format!("`{name}`: {}", trouble.reason));
+    failed("probes", named(reasons, "kprobectl list -o wide"), first.hint.clone())
 }
 
 /// Counts of skipped runs, with which the next look compares: what was skipped long ago, and is not any more, needs
@@ -293,22 +281,16 @@ impl SkippedRuns {
         let Some((first, _)) = skipped.first() else {
             return ok("skipped_runs", format!("none since {time}"));
         };
-        let mut finding: Vec<_> = skipped
-            .iter()
-            .take(NAMED)
-            .map(|(probe, hits)| {
-                format!("`{}`: {} of {} runs", probe.name, hits.nmissed, hits.hits + hits.nmissed)
-            })
-            .collect();
-        if skipped.len() > NAMED {
-            finding.push(format!("{} more (`kprobectl ledger`)", skipped.len() - NAMED));
-        }
+        let runs = skipped.iter().map(|(probe, hits)| {
+            format!("`{}`: {} of {} runs", probe.name, hits.nmissed, hits.hits + hits.nmissed)
+        });
+        let runs = named(runs, "kprobectl ledger");
         let fix = if first.kind == ProbeKind::Return {
             "a return probe has room for so many calls at a time: define it with more, as `rN:NAME FUNCTION`"
         } else {
             "the kernel skips a probe that is hit while another one runs on the same CPU: probe another address"
         };
-        let finding = format!("since {time} the kernel has skipped runs (NMISSED) of {}", finding.join("; "));
+        let finding = format!("since {time} the kernel has skipped runs (NMISSED) of {runs}");
         warning("skipped_runs", finding, fix)
     }
 

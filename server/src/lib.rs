@@ -31,5 +31,6 @@ pub mod health;
 pub mod rpc;
 pub mod sandbox;
 pub mod shutdown;
+mod start_error;
 pub mod telemetry;
 mod turns;

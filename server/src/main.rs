@@ -11,15 +11,17 @@ use std::io::{self, Write as _};
 use std::path::PathBuf;
 use std::pin::pin;
 use std::process::ExitCode;
+use std::sync::{Arc, Barrier};
+use std::thread;
 
 use clap::Parser;
 use kprobed::app::{App, Prepared, StartError, Watched};
 use kprobed::config::{CheckedConfig, Config, HostSize, SettingChange, after_reload};
 use kprobed::shutdown::Stops;
-use kprobed::{front, shutdown, telemetry};
+use kprobed::{front, telemetry};
 use sd_notify::NotifyState;
 use tokio::runtime::{Builder, Handle};
-use tokio::signal::unix::Signal;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Owns the kprobes of this host: defines, checks, arms and removes them, and streams their events.
 ///
@@ -44,14 +46,14 @@ const CONTROL_THREADS: usize = 4;
 
 fn main() -> ExitCode {
     let arguments = Arguments::parse();
-    let host = match HostSize::here().map_err(StartError::Memory) {
+    let host = match HostSize::here() {
         Ok(host) => host,
-        Err(error) => return failed(&error, error.hint()),
+        Err(error) => return failed(error),
     };
     let checked = match Config::read(arguments.config.as_deref(), host) {
         Ok(checked) => checked,
         Err(error) => {
-            complain(&error, error.hint());
+            complain(&error.message, error.hint);
             return ExitCode::from(BAD_CONFIGURATION);
         }
     };
@@ -68,7 +70,7 @@ fn main() -> ExitCode {
     match serve(checked, &Reread { path: arguments.config, host }) {
         Ok(true) => ExitCode::SUCCESS,
         Ok(false) => ExitCode::FAILURE,
-        Err(error) => failed(&error, error.hint()),
+        Err(error) => failed(error),
     }
 }
 
@@ -87,29 +89,41 @@ fn warn(checked: &CheckedConfig) {
 fn serve(checked: CheckedConfig, reread: &Reread) -> Result<bool, StartError> {
     // Before the first thread: each has the privileges of the one that starts it.
     let prepared = App::prepare(&checked.config, reread.path.as_deref())?;
-    let cpus = std::thread::available_parallelism().map_or(1, usize::from);
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
     let control = cpus.clamp(2, CONTROL_THREADS);
     // The runtime panics if it cannot start a thread.
-    front::try_threads(control + cpus).map_err(StartError::Thread)?;
-    let runtime = Builder::new_multi_thread()
-        .worker_threads(control)
-        .enable_all()
-        .thread_name("kprobed-rpc")
-        .build()
-        .map_err(StartError::Thread)?;
+    try_threads(control + cpus)?;
+    let runtime = |threads: usize, name: &str| {
+        let mut builder = Builder::new_multi_thread();
+        let built = builder.worker_threads(threads).enable_all().thread_name(name).build();
+        built.map_err(|error| StartError::thread(&error))
+    };
+    let control = runtime(control, "kprobed-rpc")?;
     // The events of hundreds of streams must not delay a `list`. Half of the CPUs: a thread that is woken wakes another
     // one to look for more work, which there hardly ever is.
-    let streams = Builder::new_multi_thread()
-        .worker_threads((cpus / 2).max(1))
-        .enable_all()
-        .thread_name("kprobed-stream")
-        .build()
-        .map_err(StartError::Thread)?;
-    let done = runtime.block_on(run(checked, reread, prepared, streams.handle()));
+    let streams = runtime((cpus / 2).max(1), "kprobed-stream")?;
+    let done = control.block_on(run(checked, reread, prepared, streams.handle()));
     // Threads that still block now are abandoned.
     streams.shutdown_background();
-    runtime.shutdown_background();
+    control.shutdown_background();
     done
+}
+
+/// Starts so many threads at a time, and ends them: whether the system allows them.
+fn try_threads(threads: usize) -> Result<(), StartError> {
+    let barrier = Arc::new(Barrier::new(threads + 1));
+    let mut started = Vec::new();
+    for _ in 0..threads {
+        let inner = Arc::clone(&barrier);
+        // Of those that were started before a failure none ends; the process is about to.
+        let thread = thread::Builder::new().spawn(move || inner.wait());
+        started.push(thread.map_err(|error| StartError::thread(&error))?);
+    }
+    barrier.wait();
+    for thread in started {
+        drop(thread.join());
+    }
+    Ok(())
 }
 
 async fn run(
@@ -119,8 +133,9 @@ async fn run(
     streams: &Handle,
 ) -> Result<bool, StartError> {
     // Before a probe is armed: a signal that comes during the start stops the daemon in order after it.
-    let mut stops = Stops::new().map_err(StartError::Signals)?;
-    let reloads = shutdown::reloads().map_err(StartError::Signals)?;
+    let unheard = |error| StartError::new(format!("cannot listen for signals: {error}"));
+    let mut stops = Stops::new().map_err(unheard)?;
+    let reloads = signal(SignalKind::hangup()).map_err(unheard)?;
     let app = App::start(&checked.config, checked.roles.clone(), prepared, streams).await?;
     let signal = serve_until_stopped(&app, checked, reread, (&mut stops, reloads)).await;
     tracing::info!(signal, "stopping");
@@ -209,8 +224,8 @@ fn tell_reloading() {
     }
 }
 
-fn failed(error: &impl Display, hint: Option<String>) -> ExitCode {
-    complain(&format_args!("error: {error}"), hint);
+fn failed(error: StartError) -> ExitCode {
+    complain(&format_args!("error: {}", error.message), error.hint);
     ExitCode::FAILURE
 }
 

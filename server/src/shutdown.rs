@@ -1,4 +1,4 @@
-//! Signals: orderly shutdown and reload; and the daemon's async tasks, which are named, counted and awaited.
+//! Signals: orderly shutdown; and the daemon's async tasks, which are named, counted and awaited.
 
 use std::future::Future;
 use std::io;
@@ -50,14 +50,6 @@ impl Tasks {
         self.tracker.close();
         tokio::time::timeout(grace, self.tracker.wait()).await.is_ok()
     }
-}
-
-/// Requests to read the configuration again: SIGHUP, from now on.
-///
-/// # Errors
-/// When the handler cannot be installed.
-pub fn reloads() -> io::Result<Signal> {
-    signal(SignalKind::hangup())
 }
 
 /// Requests to stop: SIGTERM and SIGINT, from now on.

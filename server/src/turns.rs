@@ -5,7 +5,6 @@
 //! may hold up a thread, so that no call waits for another one.
 
 use std::cell::RefCell;
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -45,16 +44,10 @@ impl Drop for Polling {
 }
 
 /// The turns of one peer.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(crate) struct Turns {
     places: Arc<Semaphore>,
     are_others: Arc<AtomicBool>,
-}
-
-impl fmt::Debug for Turns {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Turns").field("places", &self.places.available_permits()).finish_non_exhaustive()
-    }
 }
 
 impl Turns {

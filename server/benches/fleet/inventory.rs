@@ -6,6 +6,7 @@ use std::net::{Ipv4Addr, SocketAddr, TcpListener};
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
 
+use kprobed::app::StartError;
 use kprobed::config::{Listen, Tls};
 use kprobed::front;
 use kprobed::shutdown::Tasks;
@@ -106,7 +107,7 @@ impl Fleet {
                     servers.block_on(async {
                         let sockets = front::bind(&listen, front::Inherited::default()).await?;
                         front::serve(sockets, &listen, routes, &tasks, servers.handle(), gate);
-                        Ok::<_, front::ListenError>(())
+                        Ok::<_, StartError>(())
                     })?;
                     strange.push(name);
                 }

@@ -29,8 +29,8 @@ pub(super) fn make_directory(directory: &Path) -> Result<(), StartError> {
     made.map_err(failed("make the state directory", directory))
 }
 
-fn failed(action: &'static str, path: &Path) -> impl Fn(io::Error) -> StartError {
-    move |source| StartError::StateDirectory { action, path: path.to_owned(), source }
+fn failed(action: &str, path: &Path) -> impl Fn(io::Error) -> StartError {
+    move |error| StartError::state_directory(action, path, &error)
 }
 
 /// Held as long as the daemon runs: two would fight over the same rows.
@@ -56,7 +56,10 @@ impl StateLock {
             Ok(file) => file,
             Err((file, Errno::EWOULDBLOCK)) => {
                 let holder = Holder { state: Some(directory.to_owned()), ..Holder::written_in(file) };
-                return Err(StartError::AlreadyRunning { path, holder });
+                let message = format!("another kprobed has locked `{}`: {holder}", path.display());
+                return Err(StartError::new(message).fix(
+                    "stop it (`systemctl stop kprobed`), or give this one a `state.directory` of its own",
+                ));
             }
             Err((_, errno)) => return Err(failed(errno.into())),
         };
@@ -71,7 +74,7 @@ impl StateLock {
 
 /// Another daemon: its process and its socket, as far as they can be read.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct Holder {
+pub(super) struct Holder {
     pid: Option<i32>,
     state: Option<PathBuf>,
     socket: Option<String>,
@@ -154,7 +157,7 @@ mod tests {
         make_directory(&directory).unwrap();
         let held = StateLock::take(&directory, socket).unwrap();
         let refused = StateLock::take(&directory, socket).unwrap_err();
-        assert!(matches!(refused, StartError::AlreadyRunning { .. }), "{refused}");
+        assert!(refused.to_string().starts_with("another kprobed has locked `"), "{refused}");
         drop(held);
         StateLock::take(&directory, socket).unwrap();
         std::fs::write(parent.path().join("file"), "").unwrap();
@@ -166,19 +169,14 @@ mod tests {
     fn who_is_refused_learns_by_whom() {
         let directory = tempfile::tempdir().unwrap();
         let lock = StateLock::take(directory.path(), Path::new("/run/a.sock")).unwrap();
-        let Err(StartError::AlreadyRunning { path, holder }) =
-            StateLock::take(directory.path(), Path::new("/run/b.sock"))
-        else {
-            panic!("locked twice")
-        };
-        assert_eq!(path, directory.path().join("kprobed.lock"));
+        let refused = StateLock::take(directory.path(), Path::new("/run/b.sock")).unwrap_err();
+        let path = directory.path().join("kprobed.lock");
         let pid = i32::try_from(std::process::id()).unwrap();
         let expected = Holder {
             pid: Some(pid),
             state: Some(directory.path().to_owned()),
             socket: Some("/run/a.sock".to_owned()),
         };
-        assert_eq!(holder, expected);
         let procfs = tempfile::tempdir().unwrap();
         let descriptors = procfs.path().join("41/fd");
         std::fs::create_dir_all(&descriptors).unwrap();
@@ -193,7 +191,8 @@ mod tests {
         assert_eq!(Holder::of(Path::new("/nonexistent"), Some(41), &others), seen);
         let told =
             format!("process {pid}, state directory `{}`, socket `/run/a.sock`", directory.path().display());
-        assert_eq!(holder.to_string(), told);
+        assert_eq!(expected.to_string(), told);
+        assert_eq!(refused.to_string(), format!("another kprobed has locked `{}`: {told}", path.display()));
         drop(lock);
         StateLock::take(directory.path(), Path::new("/run/a-longer-name.sock")).unwrap();
         assert_eq!(

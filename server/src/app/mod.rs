@@ -5,14 +5,12 @@
 
 mod lock;
 mod opened;
-mod start_error;
 #[cfg(test)]
 #[cfg(feature = "nats")]
 mod tests;
 mod watchdog;
 
-pub use lock::Holder;
-pub use start_error::StartError;
+pub use crate::start_error::StartError;
 pub use watchdog::Watched;
 
 use std::path::{Path, PathBuf};
@@ -26,13 +24,13 @@ use tonic_health::server::HealthReporter;
 
 use crate::auditor::Auditor;
 use crate::auth::LiveTls;
-use crate::config::{CheckedConfig, Config, HostSize, SettingChange, TlsError, changes, tls_settings};
+use crate::config::{CheckedConfig, Config, HostSize, Problem, SettingChange, changes, tls_settings};
 use crate::declared::Keeper;
 use crate::doctor::{Doctor, LOCKDOWN, SkippedRuns};
 use crate::export::metrics::Sources;
-use crate::export::{self, ExportParts};
+use crate::export::{self, ExportParts, OpenError};
 use crate::front::{self, Gate, Inherited};
-use crate::health::{Declarations, LabelsFile, Storage};
+use crate::health::{Declarations, LabelsFile, NETWORK_HINT, Storage, is_of_closed_network};
 use crate::rpc::{self, Access, EventServer, HostInfo, Services};
 use crate::sandbox;
 use crate::shutdown::Tasks;
@@ -57,7 +55,7 @@ use kprobed_trace::pipeline::{Binder, Hub};
 use kprobed_trace::spool::{BootId, Cursor};
 use kprobed_verdict::checker::Checker;
 
-use self::lock::StateLock;
+use self::lock::{Holder, StateLock};
 
 /// How long putting the kernel in order may take: each probe costs it a grace period.
 const KERNEL_GRACE: Duration = Duration::from_secs(45);
@@ -88,12 +86,7 @@ pub struct Prepared {
 #[derive(Debug)]
 pub struct App {
     engine: Engine,
-    front: Front,
-}
-
-/// The parts that serve clients.
-#[derive(Debug)]
-struct Front {
+    /// Those of the parts that serve clients.
     tasks: Tasks,
     health: HealthReporter,
     /// The socket that the daemon has made.
@@ -189,13 +182,11 @@ impl App {
         streams: &Handle,
     ) -> Result<Self, StartError> {
         let mut engine = Engine::default();
-        match Self::build(config, roles, prepared, (streams, &mut engine)).await {
-            Ok(front) => Ok(Self { engine, front }),
-            Err(error) => {
-                engine.stop().await;
-                Err(error)
-            }
+        let built = Self::build(config, roles, prepared, (streams, &mut engine)).await;
+        if built.is_err() {
+            engine.stop().await;
         }
+        built
     }
 
     async fn build(
@@ -203,15 +194,13 @@ impl App {
         roles: Roles,
         Prepared { mounted, inherited, others }: Prepared,
         (streams, engine): (&Handle, &mut Engine),
-    ) -> Result<Front, StartError> {
+    ) -> Result<Self, StartError> {
         let (start, started) = (SystemTime::now(), Instant::now());
         let directory = &config.state.directory;
         // First: a database that another daemon works with is not touched.
         let lock = StateLock::take(directory, &config.listen.unix)?;
-        let store = Store::open(directory, start)
-            .await
-            .map_err(|source| StartError::Store { path: directory.join("kprobed.db"), source })?
-            .store;
+        let no_database = |error| StartError::database(directory, &error);
+        let store = Store::open(directory, start).await.map_err(no_database)?.store;
         engine.store = Some(store.clone());
         let procfs = config.tracing.procfs.clone();
         let host = HostIdentity::read(&procfs)?;
@@ -221,7 +210,7 @@ impl App {
         let features = Features::from_readme(&tracefs.readme()?)
             .with_types(own_types)
             .with_version(&host.kernel_release, &host.kernel_version);
-        let host_size = HostSize::here().map_err(StartError::Memory)?;
+        let host_size = HostSize::here()?;
         let instance_options = InstanceOptions {
             name: config.tracing.instance.clone(),
             buffer_kib: config.tracing.buffer_kib,
@@ -259,7 +248,7 @@ impl App {
             config.listen.queue_memory_mib << 20,
         ));
         engine.hub = Some(Arc::clone(&hub));
-        let boot_id = BootId::from_str(&host.boot_id).map_err(StartError::BootId)?;
+        let boot_id = BootId::from_str(&host.boot_id).map_err(|error| StartError::new(error.to_string()))?;
         let history = match config.spool.options(&config.state) {
             // Before anything is published, so that everything goes there.
             Some(options) => Some(Arc::new(History::start(options, boot_id, &hub)?)),
@@ -268,11 +257,7 @@ impl App {
         engine.history.clone_from(&history);
         // Before a probe is made or brought back.
         let unknown_uids = match &history {
-            Some(history) => {
-                let continued = store.continue_uids_after(history.highest_uid()).await;
-                continued
-                    .map_err(|source| StartError::Store { path: directory.join("kprobed.db"), source })?
-            }
+            Some(history) => store.continue_uids_after(history.highest_uid()).await.map_err(no_database)?,
             None => 0,
         };
         if unknown_uids > 0 {
@@ -306,11 +291,11 @@ impl App {
             procfs: procfs.clone(),
             sysfs: sysfs.clone(),
             on_exit: config.tracing.on_exit,
-            sample_interval: config.state.sample_interval(),
+            sample_interval: Duration::from_secs(config.state.sample_interval_s),
             hit_retention: config.state.hit_retention(),
             repair_interval: config.reconcile.interval(),
             holds: Arc::clone(&holds),
-            lease_keep: config.leases.keep_listed(),
+            lease_keep: Duration::from_secs(config.leases.keep_listed_s),
             budget: config.budget.settings(),
             costs: Arc::clone(&costs),
         })
@@ -330,7 +315,7 @@ impl App {
         thread::Builder::new()
             .name("kprobed-control".to_owned())
             .spawn(move || runtime.block_on(controller.run(queue)))
-            .map_err(StartError::Thread)?;
+            .map_err(|error| StartError::thread(&error))?;
         engine.control = Some(control.clone());
 
         let mut observer =
@@ -425,37 +410,35 @@ impl App {
             tls: tls.clone(),
             labels,
         };
-        let (routes, health) = rpc::routes(services, events)?;
+        let (routes, health) = rpc::routes(services, events)
+            .map_err(|error| StartError::new(format!("cannot describe the API to its clients: {error}")))?;
         health.set_service_status("", tonic_health::ServingStatus::Serving).await;
 
         tasks.spawn("declarations", keeper.run(tasks.stopping().clone()));
         let procfs = config.tracing.procfs.clone();
         let gate = Gate { rights: Arc::clone(&rights), procfs, tls: tls.clone() };
         let sockets = front::bind(&config.listen, inherited).await?;
-        let socket = sockets.own_path().map(Path::to_owned);
+        let socket = sockets.path.clone();
         // All sockets are open, and no request was served.
         sandbox::filter_calls(config.sandbox.mode)?;
         front::serve(sockets, &config.listen, routes, &tasks, streams, gate);
         let watched = Watched { control, readers, streams: streams.clone() };
-        Ok(Front { tasks, health, socket, rights, tls, watched, _lock: lock })
+        let engine = std::mem::take(engine);
+        Ok(Self { engine, tasks, health, socket, rights, tls, watched, _lock: lock })
     }
 
     /// Puts roles and certificates in force that have changed, and says so in the audit log. Returns all
     /// that differs; some of it needs a restart.
     ///
     /// # Errors
-    /// [`TlsError`] if the certificates cannot be used: then nothing has changed.
-    pub fn reload(
-        &self,
-        before: &CheckedConfig,
-        now: &CheckedConfig,
-    ) -> Result<Vec<SettingChange>, TlsError> {
-        if let (Some(live), Some(files)) = (&self.front.tls, &now.config.listen.tls) {
+    /// [`Problem`] if the certificates cannot be used: then nothing has changed.
+    pub fn reload(&self, before: &CheckedConfig, now: &CheckedConfig) -> Result<Vec<SettingChange>, Problem> {
+        if let (Some(live), Some(files)) = (&self.tls, &now.config.listen.tls) {
             // The files can have changed behind the same names.
             live.replace(tls_settings(files)?);
         }
         if before.roles != now.roles {
-            self.front.rights.replace(now.roles.clone());
+            self.rights.replace(now.roles.clone());
             if let Some(hub) = &self.engine.hub {
                 hub.selections_changed();
             }
@@ -465,7 +448,7 @@ impl App {
         let changes = changes(&before.file, &now.file);
         let settings: Vec<_> = changes.iter().map(|change| change.setting.as_str()).collect();
         let caller = Caller::daemon();
-        self.front.rights.audit().note(Entry {
+        self.rights.audit().note(Entry {
             change: "reload".to_owned(),
             operation: caller.operation.to_string(),
             reason: format!("changed settings: {}", settings.join(", ")),
@@ -476,18 +459,18 @@ impl App {
 
     /// The threads that the daemon cannot do without, for the watchdog.
     pub fn watched(&self) -> Watched {
-        self.front.watched.clone()
+        self.watched.clone()
     }
 
     /// Takes everything down: no new work, then the kernel as configured, then streams end and
     /// connections close. Returns whether the kernel is as it should be.
     pub async fn stop(self) -> bool {
-        self.front.health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
+        self.health.set_service_status("", tonic_health::ServingStatus::NotServing).await;
         let done = self.engine.stop().await;
-        if !self.front.tasks.stop(CONNECTION_GRACE).await {
+        if !self.tasks.stop(CONNECTION_GRACE).await {
             tracing::info!("closing connections that clients left open");
         }
-        if let Some(socket) = &self.front.socket
+        if let Some(socket) = &self.socket
             && let Err(error) = std::fs::remove_file(socket)
         {
             tracing::debug!(%error, "cannot remove the socket");
@@ -500,6 +483,17 @@ impl App {
 fn filter_features(host: &HostIdentity) -> KernelFilterFeatures {
     let since = |release| host.kernel_numbers().is_some_and(|numbers| numbers >= release);
     KernelFilterFeatures { functions: since((6, 4)), cpu_lists: since((6, 6)) }
+}
+
+/// The configuration was judged: a file has changed since, or the network is closed.
+impl From<OpenError> for StartError {
+    fn from(error: OpenError) -> Self {
+        let hint = match &error {
+            OpenError::Listen { source, .. } if is_of_closed_network(source) => NETWORK_HINT,
+            _ => "`kprobed --check-config` says what is wrong and what to write",
+        };
+        Self::new(format!("cannot export events: {error}")).fix(hint)
+    }
 }
 
 /// Opens the instance, or makes it. Removes one that could not be made completely.
@@ -515,7 +509,12 @@ fn open_instance(
         // Not ours to remove, whatever it was made from.
         ClaimError::Held { path, pid } => {
             let holder = Holder::of(procfs, pid, others);
-            StartError::InstanceInUse { path, own: own.to_owned(), holder }
+            let message = format!(
+                "another kprobed uses the tracing instance `{}`: {holder}; this one has the state directory `{}`",
+                path.display(),
+                own.display()
+            );
+            StartError::new(message).fix("stop it, or set `tracing.instance` to another name")
         }
         ClaimError::Tracefs(source) => {
             if let (false, Some(begun)) = (was_there, is_there())
@@ -524,9 +523,9 @@ fn open_instance(
                 tracing::warn!(%error, "cannot remove an incomplete trace instance");
             }
             if source.errno() == nix::errno::Errno::ENOMEM as i32 {
-                StartError::Buffers { buffer_kib: options.buffer_kib, host }
+                StartError::buffers(options.buffer_kib, host)
             } else {
-                StartError::Tracefs(source)
+                source.into()
             }
         }
     })

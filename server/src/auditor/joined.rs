@@ -4,7 +4,7 @@
 //! Owns the bound of its memory, and of what one principal can write in that time. A pure machine,
 //! driven by the time that it is given.
 
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::time::Duration;
 
 use kprobed_audit::{Action, Entry};
@@ -26,7 +26,6 @@ pub(super) const MOST: usize = 1024;
 #[derive(Debug, Default)]
 pub(super) struct Joined {
     known: HashMap<Entry, Repeated>,
-    of_one: HashMap<String, usize>,
 }
 
 #[derive(Debug)]
@@ -42,9 +41,8 @@ impl Joined {
             repeated.more += 1;
             return None;
         }
-        let of_one = self.of_one.get(&entry.principal).copied().unwrap_or_default();
+        let of_one = self.known.keys().filter(|known| known.principal == entry.principal).count();
         if of_one < MOST_OF_ONE && self.known.len() < MOST {
-            *self.of_one.entry(entry.principal.clone()).or_default() += 1;
             self.known.insert(entry.clone(), Repeated { until: now + WINDOW, more: 0 });
             return Some(entry);
         }
@@ -54,9 +52,6 @@ impl Joined {
             reason: "further requests, too many to list".to_owned(),
             ..Entry::new(entry.action, principal)
         };
-        if !self.known.contains_key(&rest) {
-            *self.of_one.entry(rest.principal.clone()).or_default() += 1;
-        }
         let new = Repeated { until: now + WINDOW, more: 0 };
         self.known.entry(rest).or_insert(new).more += 1;
         None
@@ -65,18 +60,7 @@ impl Joined {
     /// The entries whose time is over, as far as there was more than the first; all with `is_last`.
     pub(super) fn take_over(&mut self, now: Instant, is_last: bool) -> Vec<Entry> {
         let over = self.known.extract_if(|_, repeated| is_last || repeated.until <= now);
-        let over: Vec<_> = over.collect();
-        if over.is_empty() {
-            return Vec::new();
-        }
-        let left: HashSet<_> = self.known.keys().map(|entry| entry.principal.clone()).collect();
-        for (entry, _) in &over {
-            if let Some(count) = self.of_one.get_mut(&entry.principal) {
-                *count = count.saturating_sub(1);
-            }
-        }
-        self.of_one.retain(|principal, _| left.contains(principal));
-        let more = over.into_iter().filter(|(_, repeated)| repeated.more > 0);
+        let more = over.filter(|(_, repeated)| repeated.more > 0);
         more.map(|(entry, Repeated { more: times, .. })| Entry { times, ..entry }).collect()
     }
 

@@ -9,7 +9,7 @@ use serde::Deserialize as _;
 use toml::de::{DeTable, DeValue, Deserializer};
 
 use super::Config;
-use super::problem::{Place, Problem, Severity};
+use super::problem::{Place, Problem};
 
 /// Longest value that is repeated in a message, in bytes.
 const SHOWN_BYTES: usize = 60;
@@ -109,34 +109,25 @@ fn cut(value: &str) -> String {
 }
 
 fn syntax(text: &str, error: &toml::de::Error) -> Problem {
-    Problem {
-        severity: Severity::Error,
-        setting: String::new(),
-        message: format!("this is not TOML: {}", error.message().replace('\n', ", ")),
-        hint: String::new(),
-        place: error.span().map(|span| place(text, span.start)),
-    }
+    let message = format!("this is not TOML: {}", error.message().replace('\n', ", "));
+    let place = error.span().map(|span| place(text, span.start));
+    Problem { place, ..Problem::error("", message, "") }
 }
 
 /// Serde's words in ours.
 fn unread(setting: &str, value: Option<&str>, message: &str) -> Problem {
-    let problem = |message: String, hint: String| Problem {
-        severity: Severity::Error,
-        setting: setting.to_owned(),
-        message,
-        hint,
-        place: None,
-    };
     let expected = message.split_once("expected ").map_or("", |(_, expected)| expected).trim_end();
     let expected = expected.strip_prefix("one of ").unwrap_or(expected);
     if message.starts_with("unknown field") {
         let section = setting.rsplit_once('.').map_or("", |(section, _)| section);
         let kind =
             if section.is_empty() { "the sections are".to_owned() } else { format!("`{section}` has") };
-        return problem(format!("`{setting}` is not a setting"), format!("{kind} {expected}"));
+        let message = format!("`{setting}` is not a setting");
+        return Problem::error(setting, message, format!("{kind} {expected}"));
     }
     if let Some(missing) = message.strip_prefix("missing field ") {
-        return problem(format!("`{setting}` has no {missing}"), format!("add {missing} to `[{setting}]`"));
+        let message = format!("`{setting}` has no {missing}");
+        return Problem::error(setting, message, format!("add {missing} to `[{setting}]`"));
     }
     let value = value.unwrap_or("a section");
     if message.starts_with("unknown variant") {

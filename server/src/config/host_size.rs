@@ -3,6 +3,8 @@
 use nix::sys::sysinfo::sysinfo;
 use nix::unistd::{SysconfVar, sysconf};
 
+use crate::start_error::StartError;
+
 /// How large the host is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HostSize {
@@ -24,10 +26,14 @@ impl HostSize {
     ///
     /// # Errors
     /// The error of the system.
-    pub fn here() -> Result<Self, nix::Error> {
-        let cpus = sysconf(SysconfVar::_NPROCESSORS_CONF)?.unwrap_or(1);
+    pub fn here() -> Result<Self, StartError> {
+        let unread = |error| {
+            let message = format!("cannot read the number of CPUs and the size of the memory: {error}");
+            StartError::new(message)
+        };
+        let cpus = sysconf(SysconfVar::_NPROCESSORS_CONF).map_err(unread)?.unwrap_or(1);
         let cpus = u64::try_from(cpus).unwrap_or(1).max(1);
-        Ok(Self { cpus, memory_kib: sysinfo()?.ram_total() / 1024 })
+        Ok(Self { cpus, memory_kib: sysinfo().map_err(unread)?.ram_total() / 1024 })
     }
 
     /// The largest `tracing.buffer_kib`.

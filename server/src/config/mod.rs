@@ -9,10 +9,8 @@ mod difference;
 pub mod export;
 mod file;
 mod host_size;
-mod level;
 mod paths;
 mod problem;
-mod roles;
 mod rules;
 #[cfg(test)]
 mod tests;
@@ -23,57 +21,22 @@ pub use export::Export;
 pub use host_size::HostSize;
 pub(crate) use paths::SOCKET_SUFFIX;
 pub use problem::{Place, Problem, Severity};
-pub use roles::RoleSections;
-pub use tls::{LISTEN, PROMETHEUS, TlsError, client_config, server_config, tls_settings};
+pub use tls::{LISTEN, PROMETHEUS, client_config, server_config, tls_settings};
 
+use std::io;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use serde::Deserialize;
-use thiserror::Error;
+use serde::de::IgnoredAny;
 
 use crate::sandbox::Mode;
+use crate::start_error::StartError;
 use kprobed_control::store::HitRetention;
 use kprobed_control::{BudgetSettings, OnExit};
 use kprobed_rights::Roles;
 use kprobed_trace::spool::SpoolOptions;
-
-/// Why the configuration cannot be used.
-#[derive(Debug, Error)]
-pub enum ConfigError {
-    /// The file could not be read.
-    #[error("error: cannot read `{path}`: {source}", path = path.display())]
-    Read {
-        /// The file.
-        path: PathBuf,
-        /// Why.
-        source: std::io::Error,
-    },
-    /// Settings that cannot be used.
-    #[error("{}", problem::list(path.as_deref(), problems))]
-    Settings {
-        /// The file. Without one the defaults are in force.
-        path: Option<PathBuf>,
-        /// The problems, including warnings.
-        problems: Vec<Problem>,
-    },
-}
-
-impl ConfigError {
-    /// A hint for the operator. Problems have hints of their own.
-    pub fn hint(&self) -> Option<String> {
-        match self {
-            Self::Read { source, .. } if source.kind() == std::io::ErrorKind::NotFound => {
-                Some("make the file, or run `kprobed` without `--config` to use the defaults".to_owned())
-            }
-            Self::Read { source, .. } if source.kind() == std::io::ErrorKind::PermissionDenied => {
-                Some("run the daemon as root, or let its user read the file".to_owned())
-            }
-            Self::Read { .. } | Self::Settings { .. } => None,
-        }
-    }
-}
 
 /// A valid configuration, with its warnings.
 #[derive(Debug)]
@@ -89,7 +52,7 @@ pub struct CheckedConfig {
 }
 
 /// All settings. The defaults are those of a host; `deploy/kprobed.example.toml` explains each.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
+#[derive(Clone, Debug, Default, PartialEq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct Config {
     /// Labels of the host.
@@ -118,8 +81,9 @@ pub struct Config {
     pub sandbox: Sandbox,
     /// The daemon's own log.
     pub log: Log,
-    /// Who may do what.
-    pub role: Option<RoleSections>,
+    /// Who may do what: that there are such sections. They are read apart from the settings, with the line of each
+    /// rule.
+    pub role: Option<IgnoredAny>,
 }
 
 /// Labels of the host.
@@ -192,13 +156,6 @@ impl Default for Listen {
     }
 }
 
-impl Listen {
-    /// How long a connection may be without a call.
-    pub(crate) fn idle_timeout(&self) -> Duration {
-        Duration::from_secs(self.idle_timeout_s)
-    }
-}
-
 /// Certificates for TCP. Both sides prove who they are.
 #[derive(Clone, Debug, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields)]
@@ -241,11 +198,6 @@ impl Default for State {
 }
 
 impl State {
-    /// Time between two samples.
-    pub(crate) fn sample_interval(&self) -> Duration {
-        Duration::from_secs(self.sample_interval_s)
-    }
-
     /// How long hits are kept.
     pub(crate) fn hit_retention(&self) -> HitRetention {
         HitRetention {
@@ -301,13 +253,6 @@ pub struct Audit {
 impl Default for Audit {
     fn default() -> Self {
         Self { max_entries: 100_000 }
-    }
-}
-
-impl Leases {
-    /// How long a probe stays listed after its lease has ended.
-    pub(crate) fn keep_listed(&self) -> Duration {
-        Duration::from_secs(self.keep_listed_s)
     }
 }
 
@@ -455,19 +400,32 @@ impl Default for Log {
     }
 }
 
+/// The file cannot be read.
+fn unread(path: &Path, error: &io::Error) -> StartError {
+    let unread = StartError::new(format!("error: cannot read `{}`: {error}", path.display()));
+    match error.kind() {
+        io::ErrorKind::NotFound => {
+            unread.fix("make the file, or run `kprobed` without `--config` to use the defaults")
+        }
+        io::ErrorKind::PermissionDenied => {
+            unread.fix("run the daemon as root, or let its user read the file")
+        }
+        _ => unread,
+    }
+}
+
 impl Config {
     /// Reads and validates a file; the defaults without one.
     ///
     /// # Errors
-    /// See [`ConfigError`].
-    pub fn read(path: Option<&Path>, host: HostSize) -> Result<CheckedConfig, ConfigError> {
+    /// [`StartError`], with all problems.
+    pub fn read(path: Option<&Path>, host: HostSize) -> Result<CheckedConfig, StartError> {
         let text = match path {
-            Some(path) => std::fs::read_to_string(path)
-                .map_err(|source| ConfigError::Read { path: path.to_owned(), source })?,
+            Some(path) => std::fs::read_to_string(path).map_err(|error| unread(path, &error))?,
             None => String::new(),
         };
-        let mut judged = Self::of_text(&text, host)
-            .map_err(|problems| ConfigError::Settings { path: path.map(Path::to_owned), problems })?;
+        let mut judged =
+            Self::of_text(&text, host).map_err(|problems| StartError::new(problem::list(path, &problems)))?;
         let beside = path.and_then(|path| Some(std::path::absolute(path).ok()?.parent()?.to_owned()));
         let directory = &mut judged.config.declarations.directory;
         *directory = beside.unwrap_or_else(|| CONFIG_DIRECTORY.into()).join(&*directory);
@@ -486,13 +444,13 @@ impl Config {
             problems.extend(found.into_iter().filter(|problem| !unread.contains(&problem.setting)));
         }
         let roles = match &config {
-            Some(Config { role: Some(_), .. }) => roles::read(text),
+            Some(Config { role: Some(_), .. }) => Roles::parse(text).map_err(|error| error.0),
             Some(Config { listen, .. }) => Ok(Roles::built_in(&listen.group)),
             // It is not even TOML.
             None => Ok(Roles::default()),
         };
         let roles = roles.unwrap_or_else(|found| {
-            problems.extend(found);
+            problems.extend(found.into_iter().map(Problem::from));
             Roles::default()
         });
         problems.sort_by_key(|problem| problem.place);

@@ -3,6 +3,9 @@
 use std::fmt;
 use std::path::Path;
 
+use kprobed_rights::RoleProblem;
+use thiserror::Error;
+
 /// Where in the file. Both count from 1.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Place {
@@ -22,7 +25,8 @@ pub enum Severity {
 }
 
 /// One thing that is wrong.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Error)]
+#[error("{message}")]
 pub struct Problem {
     /// Whether it keeps the daemon from starting.
     pub severity: Severity,
@@ -59,9 +63,9 @@ impl Problem {
     }
 }
 
-impl fmt::Display for Problem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(&self.message)
+impl From<RoleProblem> for Problem {
+    fn from(RoleProblem { line, column, message, hint }: RoleProblem) -> Self {
+        Self { place: Some(Place { line, column }), ..Self::error("role", message, hint) }
     }
 }
 

@@ -3,9 +3,11 @@
 use std::ops::RangeInclusive;
 
 use nix::unistd::Group;
+use tracing_subscriber::EnvFilter;
+use tracing_subscriber::filter::LevelFilter;
 
 use super::problem::Problem;
-use super::{Budget, Config, HostSize, export, level, paths, tls};
+use super::{Budget, Config, HostSize, export, paths, tls};
 
 /// Longest name of an instance, in bytes: the second one of the two ends with `-next`, and it is
 /// the name of a directory.
@@ -22,7 +24,7 @@ pub(super) fn problems(config: &Config, host: HostSize) -> Vec<Problem> {
     found.extend(paths::declarations(&config.declarations, &config.state));
     found.extend(numbers(config));
     found.extend(export::problems(config));
-    if let Some(why) = level::problem(&config.log.level) {
+    if let Some(why) = wrong_level(&config.log.level) {
         let hint = "use `error`, `warn`, `info`, `debug`, `trace`, or a filter as `RUST_LOG` takes it";
         found.push(Problem::value("log.level", &config.log.level, why, hint));
     }
@@ -189,4 +191,46 @@ pub(super) fn within(setting: &str, value: u64, range: RangeInclusive<u64>) -> O
     }
     let why = format!("it must be from {least} to {most}");
     Some(Problem::value(setting, value, why, format!("use {}", value.clamp(least, most))))
+}
+
+/// Why a text is neither a level nor a filter for `log.level`. `None` if it is one. One word is a level: the parser of
+/// the filter crate takes any other word for the name of a module, of which nothing is ever logged.
+fn wrong_level(text: &str) -> Option<String> {
+    if text.trim().is_empty() {
+        return Some("it is empty".to_owned());
+    }
+    for directive in text.split(',').map(str::trim) {
+        // Fields of a span may hold anything.
+        let level = match (directive.rsplit_once('='), directive.contains('[')) {
+            (_, true) => continue,
+            (Some((_, level)), false) => level,
+            (None, false) => directive,
+        };
+        if level.parse::<LevelFilter>().is_err() {
+            return Some(format!("`{level}` is not a level"));
+        }
+    }
+    EnvFilter::try_new(text).err().map(|error| error.to_string())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn levels_and_filters() {
+        for good in ["info", "WARN", "off", "kprobed=debug", "info,kprobed::store=trace", "info,[task]=debug"]
+        {
+            assert_eq!(wrong_level(good), None, "{good}");
+        }
+        for (bad, why) in [
+            ("loud", "`loud` is not a level"),
+            ("", "it is empty"),
+            ("info,chatty", "`chatty` is not a level"),
+            ("kprobed=verbose", "`verbose` is not a level"),
+        ] {
+            assert_eq!(wrong_level(bad).as_deref(), Some(why));
+        }
+        assert!(wrong_level("info,[task").is_some());
+    }
 }

@@ -93,8 +93,7 @@ fn what_is_not_toml_says_where() {
 #[test]
 fn the_lines_that_an_operator_reads() {
     let problems = judged("[tracing]\nbuffer_kib = 99_999_999_999\n").unwrap_err();
-    let error = ConfigError::Settings { path: Some("/etc/k.toml".into()), problems };
-    let text = error.to_string();
+    let text = problem::list(Some(Path::new("/etc/k.toml")), &problems);
     let lines: Vec<_> = text.lines().filter(|line| !line.contains("group")).collect();
     assert_eq!(
         lines[..2],

@@ -1,12 +1,12 @@
 //! TLS certificates and keys: reading them, and checking that they belong together.
 
+use std::fmt;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::Arc;
-use std::time::{Duration, SystemTime};
+use std::time::SystemTime;
 
-use thiserror::Error;
 use tokio_rustls::rustls::crypto::ring;
 use tokio_rustls::rustls::pki_types::pem::{self, PemObject};
 use tokio_rustls::rustls::pki_types::{CertificateDer, PrivateKeyDer};
@@ -16,65 +16,7 @@ use tokio_rustls::rustls::{self, ClientConfig, RootCertStore, ServerConfig};
 use super::Tls;
 use super::export::ClientTls;
 use super::problem::Problem;
-use crate::auth::TlsSettings;
-
-/// Why TLS cannot be set up. Each is about one setting.
-#[derive(Debug, Error)]
-#[error("cannot use `{path}`: {kind}", path = path.display())]
-pub struct TlsError {
-    /// The setting.
-    pub setting: String,
-    /// The file.
-    pub path: PathBuf,
-    /// Why.
-    pub kind: TlsErrorKind,
-}
-
-/// Error of a certificate or key file.
-#[derive(Debug, Error)]
-pub enum TlsErrorKind {
-    /// It cannot be read.
-    #[error("{0}")]
-    Io(io::Error),
-    /// It is not PEM.
-    #[error("it is not PEM: {0}")]
-    Pem(pem::Error),
-    /// It contains nothing that is needed.
-    #[error("it holds no {0}")]
-    Missing(&'static str),
-    /// TLS does not take what is in it.
-    #[error("{0}")]
-    Refused(String),
-    /// The key is not the certificate's.
-    #[error("the key does not belong to the certificate in `{certificate}`", certificate = certificate.display())]
-    OtherKey {
-        /// The certificate.
-        certificate: PathBuf,
-    },
-}
-
-impl TlsError {
-    /// A hint for the operator.
-    pub fn hint(&self) -> &'static str {
-        match (&self.kind, self.setting.as_str()) {
-            (TlsErrorKind::Io(error), _) if error.kind() == io::ErrorKind::PermissionDenied => {
-                "let the user of the daemon read it"
-            }
-            (TlsErrorKind::Io(_), _) => "give the path of a PEM file that exists",
-            (TlsErrorKind::OtherKey { .. }, _) => {
-                "give the key with which the certificate was requested, or the certificate of this key"
-            }
-            (_, setting) if setting.rsplit('.').next() == Some("key") => {
-                "give the private key as PEM, without a passphrase"
-            }
-            (_, _) => "give certificates as PEM (`-----BEGIN CERTIFICATE-----`)",
-        }
-    }
-
-    fn problem(&self) -> Problem {
-        Problem::value(&self.setting, self.path.display(), &self.kind, self.hint().to_owned())
-    }
-}
+use crate::auth::{TlsSettings, certificate_end};
 
 /// The section of a server.
 #[derive(Debug)]
@@ -118,20 +60,20 @@ pub(super) fn client_problems(section: &str, tls: &ClientTls) -> Vec<Problem> {
 }
 
 /// The problems of files, or else what they have together.
-fn all_problems(found: [Option<TlsError>; 3], together: impl FnOnce() -> Option<TlsError>) -> Vec<Problem> {
+fn all_problems(found: [Option<Problem>; 3], together: impl FnOnce() -> Option<Problem>) -> Vec<Problem> {
     let mut found: Vec<_> = found.into_iter().flatten().collect();
     if found.is_empty() {
         // Each is good by itself: do they fit?
         found.extend(together());
     }
-    found.iter().map(TlsError::problem).collect()
+    found
 }
 
 /// The settings of TLS: clients have to show a certificate.
 ///
 /// # Errors
-/// See [`TlsError`].
-pub fn server_config(section: &ServerSection, tls: &Tls) -> Result<ServerConfig, TlsError> {
+/// The [`Problem`] of one of the files.
+pub fn server_config(section: &ServerSection, tls: &Tls) -> Result<ServerConfig, Problem> {
     let [certificate, key, client_ca] = section.files(tls);
     let (chain, own_key, verifier) = (certificate.certificates()?, key.key()?, client_ca.verifier()?);
     let refused = |error| certificate.unfit(&key, &error);
@@ -151,8 +93,8 @@ pub fn server_config(section: &ServerSection, tls: &Tls) -> Result<ServerConfig,
 /// The settings of TLS towards a server.
 ///
 /// # Errors
-/// See [`TlsError`].
-pub fn client_config(section: &str, tls: &ClientTls) -> Result<ClientConfig, TlsError> {
+/// The [`Problem`] of one of the files.
+pub fn client_config(section: &str, tls: &ClientTls) -> Result<ClientConfig, Problem> {
     let ca = PemFile::new(section, "ca", &tls.ca);
     let builder = ClientConfig::builder_with_provider(Arc::new(ring::default_provider()))
         .with_safe_default_protocol_versions()
@@ -171,8 +113,8 @@ pub fn client_config(section: &str, tls: &ClientTls) -> Result<ClientConfig, Tls
 /// The settings for clients, with the end of the daemon's certificate.
 ///
 /// # Errors
-/// See [`TlsError`].
-pub fn tls_settings(tls: &Tls) -> Result<TlsSettings, TlsError> {
+/// The [`Problem`] of one of the files.
+pub fn tls_settings(tls: &Tls) -> Result<TlsSettings, Problem> {
     let config = Arc::new(server_config(&LISTEN, tls)?);
     let [certificate, ..] = LISTEN.files(tls);
     Ok(TlsSettings { config, certificate_end: certificate.end() })
@@ -189,61 +131,77 @@ impl<'a> PemFile<'a> {
         Self { setting: format!("{section}.{name}"), path }
     }
 
-    fn error(&self, kind: TlsErrorKind) -> TlsError {
-        TlsError { setting: self.setting.clone(), path: self.path.to_owned(), kind }
+    fn problem(&self, why: impl fmt::Display) -> Problem {
+        let hint = if self.setting.ends_with(".key") {
+            "give the private key as PEM, without a passphrase"
+        } else {
+            "give certificates as PEM (`-----BEGIN CERTIFICATE-----`)"
+        };
+        Problem::value(&self.setting, self.path.display(), why, hint)
     }
 
-    /// The error of this certificate and its key, as the TLS library reports it.
-    fn unfit(&self, key: &PemFile<'_>, error: &rustls::Error) -> TlsError {
+    /// The problem of this certificate and its key, as the TLS library reports it.
+    fn unfit(&self, key: &PemFile<'_>, error: &rustls::Error) -> Problem {
         match error {
             rustls::Error::InconsistentKeys(_) => {
-                key.error(TlsErrorKind::OtherKey { certificate: self.path.to_owned() })
+                let certificate = self.path.display();
+                let why = format!("the key does not belong to the certificate in `{certificate}`");
+                let hint =
+                    "give the key with which the certificate was requested, or the certificate of this key";
+                Problem::value(&key.setting, key.path.display(), why, hint)
             }
-            rustls::Error::InvalidCertificate(_) => self.error(TlsErrorKind::Refused(error.to_string())),
-            error => key.error(TlsErrorKind::Refused(error.to_string())),
+            rustls::Error::InvalidCertificate(_) => self.problem(error),
+            error => key.problem(error),
         }
     }
 
-    fn read(&self) -> Result<Vec<u8>, TlsError> {
-        fs::read(self.path).map_err(|source| self.error(TlsErrorKind::Io(source)))
+    fn not_pem(&self, error: &pem::Error) -> Problem {
+        self.problem(format_args!("it is not PEM: {error}"))
     }
 
-    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, TlsError> {
+    fn read(&self) -> Result<Vec<u8>, Problem> {
+        fs::read(self.path).map_err(|error| {
+            let hint = match error.kind() {
+                io::ErrorKind::PermissionDenied => "let the user of the daemon read it",
+                _ => "give the path of a PEM file that exists",
+            };
+            Problem::value(&self.setting, self.path.display(), error, hint)
+        })
+    }
+
+    fn certificates(&self) -> Result<Vec<CertificateDer<'static>>, Problem> {
         let bytes = self.read()?;
         let found: Vec<_> = CertificateDer::pem_slice_iter(&bytes)
             .collect::<Result<_, _>>()
-            .map_err(|error| self.error(TlsErrorKind::Pem(error)))?;
-        if found.is_empty() { Err(self.error(TlsErrorKind::Missing("certificate"))) } else { Ok(found) }
+            .map_err(|error| self.not_pem(&error))?;
+        if found.is_empty() { Err(self.problem("it holds no certificate")) } else { Ok(found) }
     }
 
     /// When its first certificate ends. Absent if that cannot be read.
     fn end(&self) -> Option<SystemTime> {
         let chain = self.certificates().ok()?;
         let (_, certificate) = x509_parser::parse_x509_certificate(chain.first()?).ok()?;
-        let seconds = u64::try_from(certificate.validity().not_after.timestamp()).ok()?;
-        SystemTime::UNIX_EPOCH.checked_add(Duration::from_secs(seconds))
+        certificate_end(&certificate)
     }
 
-    fn key(&self) -> Result<PrivateKeyDer<'static>, TlsError> {
-        PrivateKeyDer::from_pem_slice(&self.read()?).map_err(|error| {
-            self.error(match error {
-                pem::Error::NoItemsFound => TlsErrorKind::Missing("private key"),
-                error => TlsErrorKind::Pem(error),
-            })
+    fn key(&self) -> Result<PrivateKeyDer<'static>, Problem> {
+        PrivateKeyDer::from_pem_slice(&self.read()?).map_err(|error| match error {
+            pem::Error::NoItemsFound => self.problem("it holds no private key"),
+            error => self.not_pem(&error),
         })
     }
 
-    fn roots(&self) -> Result<RootCertStore, TlsError> {
+    fn roots(&self) -> Result<RootCertStore, Problem> {
         let mut roots = RootCertStore::empty();
         for certificate in self.certificates()? {
-            roots.add(certificate).map_err(|error| self.error(TlsErrorKind::Refused(error.to_string())))?;
+            roots.add(certificate).map_err(|error| self.problem(error))?;
         }
         Ok(roots)
     }
 
-    fn verifier(&self) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, TlsError> {
+    fn verifier(&self) -> Result<Arc<dyn rustls::server::danger::ClientCertVerifier>, Problem> {
         let (roots, provider) = (Arc::new(self.roots()?), Arc::new(ring::default_provider()));
         let built = WebPkiClientVerifier::builder_with_provider(roots, provider).build();
-        built.map_err(|error| self.error(TlsErrorKind::Refused(error.to_string())))
+        built.map_err(|error| self.problem(error))
     }
 }

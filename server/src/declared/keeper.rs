@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::Duration;
 
-use kprobed_document::{Document, creation};
+use kprobed_document::creation;
 use kprobed_proto::v1;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
@@ -213,8 +213,8 @@ impl Keeper {
     /// The change of a task, or why there is none and what to do.
     fn request(task: &Task) -> Result<Change, Error> {
         match task {
-            Task::Create(Claim { document, file, .. }) => {
-                declared_creation(creation(document), file).map(Change::Create)
+            Task::Create(Claim { entry, file, .. }) => {
+                declared_creation(creation(&entry.document), file).map(Change::Create)
             }
             Task::Update(Claim { file, .. }, request) => {
                 declared_update((**request).clone(), file).map(Change::Update)
@@ -233,9 +233,8 @@ impl Keeper {
 impl Task {
     fn name(&self) -> &str {
         match self {
-            Self::Create(Claim { document: Document { name, .. }, .. })
-            | Self::Update(Claim { document: Document { name, .. }, .. }, _)
-            | Self::Remove { name, .. } => name,
+            Self::Create(claim) | Self::Update(claim, _) => &claim.entry.document.name,
+            Self::Remove { name, .. } => name,
         }
     }
 
@@ -268,21 +267,18 @@ fn whole(message: String) -> DeclarationProblem {
 /// The problem that prevents a task.
 fn about(task: &Task, error: &Error) -> DeclarationProblem {
     let (message, hint) = (&error.message, error.hint().to_owned());
-    match task {
-        Task::Create(claim) => {
-            claim.problem(claim.definition_place, format!("`{}` is not made: {message}", claim.name), hint)
+    let (claim, what) = match task {
+        Task::Create(claim) => (claim, "is not made"),
+        Task::Update(claim, _) => (claim, "stays as it was"),
+        Task::Remove { name, file, .. } => {
+            return DeclarationProblem {
+                file: file.clone(),
+                place: None,
+                probe: name.parse().ok(),
+                message: format!("`{name}` is declared no more, and cannot be removed: {message}"),
+                hint,
+            };
         }
-        Task::Update(claim, _) => claim.problem(
-            claim.definition_place,
-            format!("`{}` stays as it was: {message}", claim.name),
-            hint,
-        ),
-        Task::Remove { name, file, .. } => DeclarationProblem {
-            file: file.clone(),
-            place: None,
-            probe: name.parse().ok(),
-            message: format!("`{name}` is declared no more, and cannot be removed: {message}"),
-            hint,
-        },
-    }
+    };
+    claim.problem(claim.entry.definition_place, format!("`{}` {what}: {message}", claim.name), hint)
 }

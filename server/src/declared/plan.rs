@@ -5,7 +5,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 
-use kprobed_document::{Document, Place, PlacedDocument, changed};
+use kprobed_document::{Place, PlacedDocument, changed};
 use kprobed_proto::v1;
 
 use super::files::Declaration;
@@ -17,14 +17,8 @@ use kprobed_lang::model::ProbeName;
 #[derive(Clone, Debug, PartialEq)]
 pub(super) struct Claim {
     pub(super) name: ProbeName,
-    pub(super) document: Document,
     pub(super) file: String,
-    /// Where its name is.
-    pub(super) name_place: Place,
-    /// Where its definition is.
-    pub(super) definition_place: Place,
-    /// Whether the file takes the probe from a client.
-    pub(super) take_over: bool,
+    pub(super) entry: PlacedDocument,
 }
 
 impl Claim {
@@ -96,8 +90,8 @@ fn read(file: &str, content: Result<String, String>) -> Result<Vec<PlacedDocumen
 
 impl DeclaredProbes {
     fn add(&mut self, file: &str, entry: PlacedDocument) {
-        let PlacedDocument { document, name_place, definition_place, take_over } = entry;
-        let name = match document.name.parse::<ProbeName>() {
+        let name_place = entry.name_place;
+        let name = match entry.document.name.parse::<ProbeName>() {
             Ok(name) => name,
             Err(error) => {
                 self.problems.push(DeclarationProblem {
@@ -110,17 +104,16 @@ impl DeclaredProbes {
                 return;
             }
         };
-        let leased = document.lease.is_some();
-        let claim = Claim { name, document, file: file.to_owned(), name_place, definition_place, take_over };
+        let claim = Claim { name, file: file.to_owned(), entry };
         if let Some(first) = self.claims.get(&claim.name) {
             let message = format!(
                 "`{}` declares `{}` already, in line {}: that one holds",
-                first.file, claim.name, first.name_place.line
+                first.file, claim.name, first.entry.name_place.line
             );
             self.problems.push(claim.problem(name_place, message, "leave one of them out".to_owned()));
             return;
         }
-        if leased {
+        if claim.entry.document.lease.is_some() {
             let message = format!("`{}` has a lease: it would go, and come back at once", claim.name);
             let hint = "leave `lease` out: a probe that a file declares is there as long as the file says so";
             self.problems.push(claim.problem(name_place, message, hint.to_owned()));
@@ -147,10 +140,10 @@ pub(super) fn plan(
             tasks.push(Task::Remove { name, etag, file });
         }
     }
-    for claim in declared.claims.values().filter(|claim| claim.document.lease.is_none()) {
+    for claim in declared.claims.values().filter(|claim| claim.entry.document.lease.is_none()) {
         match task(
             claim,
-            by_name.get(claim.document.name.as_str()).copied(),
+            by_name.get(claim.entry.document.name.as_str()).copied(),
             &declared.unreadable_files,
             &read,
         ) {
@@ -168,7 +161,8 @@ fn task(
     unreadable_files: &BTreeSet<String>,
     read: &impl Fn(&str, &ProbeName) -> Result<v1::ProbeSpec, Error>,
 ) -> Result<Option<Task>, DeclarationProblem> {
-    let Claim { name, document, file, name_place, definition_place, take_over } = claim;
+    let Claim { name, file, entry } = claim;
+    let PlacedDocument { document, name_place, definition_place, take_over } = entry;
     let wanted = || {
         read(&document.definition, name)
             .map_err(|error| claim.problem(*definition_place, error.message.clone(), error.hint().to_owned()))

@@ -17,7 +17,7 @@ use super::prometheus::Prometheus;
 use super::status::Shared;
 use super::{Exporters, Sink};
 use crate::config::export::{AddressError, Export, Selection};
-use crate::config::{PROMETHEUS, TlsError, server_config};
+use crate::config::{PROMETHEUS, Problem, server_config};
 use crate::health::LabelsFile;
 use crate::shutdown::Tasks;
 use kprobed_control::store::Store;
@@ -37,7 +37,7 @@ const OTLP_CHUNK_EVENTS: u64 = 1 << 13;
 pub enum OpenError {
     /// Its certificates.
     #[error(transparent)]
-    Tls(#[from] TlsError),
+    Tls(#[from] Problem),
     /// Where Prometheus is to find it.
     #[error("cannot listen on `{address}` (`export.prometheus.listen`): {source}")]
     Listen {

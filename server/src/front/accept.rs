@@ -2,34 +2,78 @@
 //!
 //! Never ends before the daemon stops, whatever `accept` returns.
 
+use std::convert::Infallible;
+use std::future::ready;
 use std::io;
 use std::os::fd::AsFd;
 use std::path::PathBuf;
-use std::sync::Arc;
+use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
 
+use hyper::body::Incoming;
+use hyper::service::service_fn;
+use hyper_util::rt::{TokioExecutor, TokioIo};
 use kprobed_rights::Principal;
 use nix::poll::{PollFd, PollFlags, PollTimeout, poll};
 use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, AsyncWriteExt as _};
-use tokio::net::{TcpListener, TcpStream, UnixListener, UnixStream};
-use tokio::sync::Semaphore;
+use tokio::net::{TcpListener, TcpStream, UnixListener};
+use tokio::sync::{OwnedSemaphorePermit, Semaphore};
 use tokio::time::Instant;
 use tokio_rustls::TlsAcceptor;
+use tokio_rustls::server::TlsStream;
+use tonic::Status;
+use tonic::body::Body;
+use tonic::codegen::http::Request;
 
 use super::admission::{Admission, Peer};
+use super::call_limits::CallLimits;
 use super::connection::{self, Serving};
 use super::lane::Lane;
-use super::rate_limited_log::RateLimitedLog;
-use super::refusal;
 use super::socket::Following;
-use crate::auth::{self, Identity, LiveTls, Who};
+use crate::auth::{self, LiveTls, Who};
 use crate::turns::Turns;
+use kprobed_control::error::Error;
 
 /// How long a client may take to notice that its certificate is refused.
 const LINGER: Duration = Duration::from_secs(2);
 
 /// Pause after a failure that would come again at once.
 const BACKOFF: Duration = Duration::from_millis(100);
+
+/// Clients that can be refused with a status at the same time.
+pub(super) const REFUSALS: usize = 32;
+
+/// How long a client may take for its call and the answer.
+const PATIENCE: Duration = Duration::from_secs(2);
+
+/// Time between two lines of a kind.
+const EVERY: Duration = Duration::from_secs(10);
+
+/// One kind of line.
+#[derive(Debug, Default)]
+pub(super) struct RateLimitedLog(Mutex<Option<(Instant, u64)>>);
+
+impl RateLimitedLog {
+    /// Calls `log` with the number of times since it was last called, unless that was a moment ago.
+    pub(super) fn log(&self, log: impl FnOnce(u64)) {
+        self.log_at(Instant::now(), log);
+    }
+
+    fn log_at(&self, now: Instant, log: impl FnOnce(u64)) {
+        let mut state = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        let times = match &mut *state {
+            Some((last, untold)) if now.duration_since(*last) < EVERY => {
+                *untold += 1;
+                return;
+            }
+            Some((_, untold)) => *untold + 1,
+            None => 1,
+        };
+        *state = Some((now, 0));
+        drop(state);
+        log(times);
+    }
+}
 
 /// What is logged about clients.
 #[derive(Debug, Default)]
@@ -52,67 +96,25 @@ pub(super) struct Acceptor {
     pub(super) procfs: PathBuf,
 }
 
-/// A socket on its way to HTTP/2.
-trait Handshake: Send + 'static {
-    type Io: AsyncRead + AsyncWrite + Unpin + Send + 'static;
-
-    /// On the lane of its connection. Who is at the other end is known then.
-    fn finish(self, lane: Lane) -> impl Future<Output = io::Result<(Self::Io, Who)>> + Send;
-}
-
-/// A unix socket, and where the kernel shows the process at its other end.
-struct Local {
-    socket: UnixStream,
-    procfs: PathBuf,
-}
-
-impl Handshake for Local {
-    type Io = Following<UnixStream>;
-
-    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Who)> {
-        let Self { socket, procfs } = self;
-        // The kernel knows it from the moment of `connect`.
-        let found = socket.peer_cred()?;
-        let groups = auth::peer_groups(socket.as_fd())?;
-        let peer = auth::Peer { uid: found.uid(), gid: found.gid(), groups, pid: found.pid() };
-        Ok((Following::new(socket, lane), Who::process(peer, procfs)))
-    }
-}
-
-impl Handshake for TcpStream {
-    type Io = Following<Self>;
-
-    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Who)> {
-        Ok((Following::new(self, lane), Who::known(Identity::lasting(Principal::Loopback))))
-    }
-}
-
-/// A TCP socket on which TLS begins.
-struct Secured {
+/// The handshake of TLS, and whose certificate the client has.
+async fn secured(
     socket: TcpStream,
     acceptor: TlsAcceptor,
-    /// How long the handshake may take.
     within: Duration,
-}
-
-impl Handshake for Secured {
-    type Io = tokio_rustls::server::TlsStream<Following<TcpStream>>;
-
-    async fn finish(self, lane: Lane) -> io::Result<(Self::Io, Who)> {
-        let Self { socket, acceptor, within } = self;
-        let socket = Following::new(socket, lane);
-        match tokio::time::timeout(within, acceptor.accept(socket).into_fallible()).await? {
-            Ok(stream) => {
-                let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
-                // The verifier takes no handshake without one.
-                let certificate = chain.first().ok_or(io::ErrorKind::InvalidData)?;
-                let identity = auth::of_certificate(certificate);
-                Ok((stream, Who::known(identity)))
-            }
-            Err((error, socket)) => {
-                tokio::time::timeout(LINGER, until_read(socket)).await.ok();
-                Err(error)
-            }
+    lane: Lane,
+) -> io::Result<(TlsStream<Following<TcpStream>>, Who)> {
+    let socket = Following::new(socket, lane);
+    match tokio::time::timeout(within, acceptor.accept(socket).into_fallible()).await? {
+        Ok(stream) => {
+            let chain = stream.get_ref().1.peer_certificates().unwrap_or_default();
+            // The verifier takes no handshake without one.
+            let certificate = chain.first().ok_or(io::ErrorKind::InvalidData)?;
+            let who = Who::certificate(certificate);
+            Ok((stream, who))
+        }
+        Err((error, socket)) => {
+            tokio::time::timeout(LINGER, until_read(socket)).await.ok();
+            Err(error)
         }
     }
 }
@@ -126,13 +128,35 @@ async fn until_read(mut socket: Following<TcpStream>) {
     while let Ok(1..) = socket.read(&mut unread).await {}
 }
 
+/// Answers whatever the client asks first with the reason of a refusal: a connection that is only closed looks like a
+/// daemon that does not run.
+async fn tell<I>(io: I, refusal: Error, limits: &CallLimits, place: OwnedSemaphorePermit)
+where
+    I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+{
+    let service = service_fn(move |_request: Request<Incoming>| {
+        ready(Ok::<_, Infallible>(Status::from(refusal.clone()).into_http::<Body>()))
+    });
+    let connection = limits.http2(TokioExecutor::new()).serve_connection(TokioIo::new(io), service);
+    if tokio::time::timeout(PATIENCE, connection).await.is_err() {
+        tracing::debug!("a refused client did not leave");
+    }
+    drop(place);
+}
+
 impl Acceptor {
     pub(super) async fn run_unix(&self, listener: UnixListener) {
         while let Some(accepted) = self.next(listener.accept()).await {
             let Some((socket, _)) = self.look_at(accepted).await else { continue };
-            let Ok(credentials) = socket.peer_cred() else { continue };
-            let local = Local { socket, procfs: self.procfs.clone() };
-            self.take(local, Peer::User(credentials.uid())).await;
+            // The kernel knows it from the moment of `connect`.
+            let Ok(found) = socket.peer_cred() else { continue };
+            let procfs = self.procfs.clone();
+            let local = move |lane: Lane| async move {
+                let groups = auth::peer_groups(socket.as_fd())?;
+                let peer = auth::Peer { uid: found.uid(), gid: found.gid(), groups, pid: found.pid() };
+                Ok::<_, io::Error>((Following::new(socket, lane), Who::process(peer, procfs)))
+            };
+            self.take(Peer::User(found.uid()), local).await;
         }
     }
 
@@ -147,9 +171,14 @@ impl Acceptor {
             match &tls {
                 Some(tls) => {
                     let (acceptor, within) = (tls.acceptor(), self.serving.call_limits.handshake_time);
-                    self.take(Secured { socket, acceptor, within }, peer).await;
+                    self.take(peer, move |lane| secured(socket, acceptor, within, lane)).await;
                 }
-                None => self.take(socket, peer).await,
+                None => {
+                    let loopback = move |lane: Lane| {
+                        ready(Ok((Following::new(socket, lane), Who::known(Principal::Loopback))))
+                    };
+                    self.take(peer, loopback).await;
+                }
             }
         }
     }
@@ -187,8 +216,13 @@ impl Acceptor {
         }
     }
 
-    /// Serves a socket, or refuses it with a reason.
-    async fn take<H: Handshake>(&self, socket: H, peer: Peer) {
+    /// Serves a socket, or refuses it with a reason. On the lane of its connection, `handshake` finds out who is at the
+    /// other end.
+    async fn take<I, F>(&self, peer: Peer, handshake: impl FnOnce(Lane) -> F + Send + 'static)
+    where
+        I: AsyncRead + AsyncWrite + Unpin + Send + 'static,
+        F: Future<Output = io::Result<(I, Who)>> + Send + 'static,
+    {
         if !self.admission.room_to_exist().await {
             self.serving.warnings.refused.log(|times| {
                 tracing::warn!(%peer, times, "refused connections: too many finish their last calls");
@@ -202,12 +236,12 @@ impl Acceptor {
                         tracing::warn!(peer = %evicted, times, "closed idle connections to make room for new ones");
                     });
                 }
-                let turns = admitted.turns().clone();
+                let turns = admitted.shared.turns.clone();
                 let lane = Lane::new(self.serving.streams.clone(), turns.clone());
                 let serving = Arc::clone(&self.serving);
                 let connection = async move {
-                    let closing = admitted.closing().clone();
-                    match closing.run_until_cancelled(socket.finish(lane.clone())).await {
+                    let closing = admitted.closing.clone();
+                    match closing.run_until_cancelled(handshake(lane.clone())).await {
                         Some(Ok((io, who))) => {
                             connection::serve(io, who, admitted, lane, serving).await;
                         }
@@ -226,8 +260,8 @@ impl Acceptor {
                     let lane = Lane::new(self.serving.streams.clone(), Turns::new(Arc::default()));
                     let limits = self.serving.call_limits.clone();
                     self.serving.tasks.spawn("refusal", async move {
-                        match socket.finish(lane).await {
-                            Ok((io, _)) => refusal::tell(io, refusal, &limits, place).await,
+                        match handshake(lane).await {
+                            Ok((io, _)) => tell(io, refusal, &limits, place).await,
                             Err(error) => tracing::debug!(%error, "a handshake failed"),
                         }
                     });
@@ -271,5 +305,14 @@ mod tests {
         assert!(!has_left(&near));
         drop(far);
         assert!(has_left(&near));
+    }
+    #[test]
+    fn what_was_not_logged_is_counted() {
+        let (rarely, mut told) = (RateLimitedLog::default(), Vec::new());
+        let begin = Instant::now();
+        for seconds in [0, 1, 2, 9, 10, 11, 30] {
+            rarely.log_at(begin + Duration::from_secs(seconds), |times| told.push((seconds, times)));
+        }
+        assert_eq!(told, [(0, 1), (10, 4), (30, 2)]);
     }
 }

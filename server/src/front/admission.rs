@@ -5,20 +5,55 @@
 
 use std::fmt;
 use std::net::IpAddr;
+use std::ops::Deref;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::Duration;
 
+use nix::sys::resource::{Resource, getrlimit, setrlimit};
 use tokio::sync::Notify;
 use tokio::time::Instant;
 use tokio_util::sync::CancellationToken;
 
-use super::descriptors;
 use crate::config::{HostSize, Listen};
 use crate::turns::Turns;
+use kprobed_control::error::{Error, Reason};
 
 /// How long a connection that is cut may take to end before another one is cut.
 const CUTTING: Duration = Duration::from_millis(100);
+
+/// Descriptors that are kept for the rest of the daemon, apart from those of each CPU. A connection that took the last
+/// one would keep the readers, the history, SQLite and tracefs from working.
+const RESERVED: u64 = 128;
+
+/// Descriptors of each CPU: the buffers of two instances, their readers, and what is opened for a
+/// moment.
+const RESERVED_PER_CPU: u64 = 8;
+
+/// Descriptors that a connection can need: its socket, and the file of the history that its stream
+/// reads.
+const PER_CONNECTION: u64 = 2;
+
+/// Raises the limit of this process as far as it may: the usual one of 1,024 is for programs that
+/// use `select`.
+pub fn raise_limit() {
+    let raised = getrlimit(Resource::RLIMIT_NOFILE).and_then(|(soft, hard)| {
+        if soft < hard { setrlimit(Resource::RLIMIT_NOFILE, hard, hard) } else { Ok(()) }
+    });
+    if let Err(errno) = raised {
+        tracing::warn!(%errno, "cannot raise the limit of open files");
+    }
+}
+
+/// The limit in force.
+fn descriptor_limit() -> u64 {
+    getrlimit(Resource::RLIMIT_NOFILE).map_or(1024, |(soft, _)| soft)
+}
+
+/// Connections for which there are descriptors on a host with so many CPUs.
+fn for_connections(limit: u64, cpus: u64) -> u64 {
+    (limit.saturating_sub(RESERVED + RESERVED_PER_CPU * cpus) / PER_CONNECTION).max(4)
+}
 
 /// The owner of a connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
@@ -47,9 +82,9 @@ pub(super) struct Limits {
 
 impl Limits {
     /// What is configured, as far as there are descriptors.
-    pub(super) fn new(listen: &Listen, descriptors: u64) -> Self {
-        let cpus = HostSize::here().map_or(1, |host| host.cpus);
-        let possible = descriptors::for_connections(descriptors, cpus);
+    pub(super) fn new(listen: &Listen) -> Self {
+        let (cpus, descriptors) = (HostSize::here().map_or(1, |host| host.cpus), descriptor_limit());
+        let possible = for_connections(descriptors, cpus);
         if possible < listen.max_connections {
             tracing::warn!(
                 configured = listen.max_connections,
@@ -64,55 +99,48 @@ impl Limits {
     }
 }
 
-/// Why a connection is refused.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-pub(super) enum Refusal {
-    /// It has as many as one peer may have, and all are in use.
-    #[error(
-        "{peer} has {limit} connections with calls under way, and one peer can have no more \
-         (`listen.max_connections_per_peer`)"
-    )]
-    Peer { peer: Peer, limit: usize },
-    /// There are as many as there may be, and all are in use.
-    #[error(
-        "the daemon has {limit} connections with calls under way, and can have no more (`listen.max_connections`)"
-    )]
-    Total { limit: usize },
-}
-
 /// What the connections of a peer have together.
 #[derive(Debug)]
-struct Shared {
-    turns: Turns,
+pub(super) struct Shared {
+    pub(super) turns: Turns,
     /// Until when further connections wait, since one has broken the rules of HTTP/2.
     held_until: Mutex<Option<Instant>>,
 }
 
 /// A connection, as far as admission goes.
 #[derive(Debug)]
-struct OpenConnection {
-    peer: Peer,
-    shared: Arc<Shared>,
+pub(super) struct OpenConnection {
+    pub(super) peer: Peer,
+    pub(super) shared: Arc<Shared>,
     calls: AtomicUsize,
     idle_since: Mutex<Instant>,
-    /// Cancelled to ask it to close.
-    closing: CancellationToken,
-    /// Whether that has happened. The token has a lock.
-    is_closing: AtomicBool,
-    /// Cancelled to close its socket at once.
-    cut: CancellationToken,
+    /// Cancelled to ask it to leave.
+    pub(super) closing: CancellationToken,
+    /// Cancelled when it was asked to leave and its place is needed now: its socket is closed at once.
+    pub(super) cut: CancellationToken,
 }
 
 impl OpenConnection {
     /// Since when it has no call. `None` while it has one.
-    fn idle_since(&self) -> Option<Instant> {
+    pub(super) fn idle_since(&self) -> Option<Instant> {
         let since = *self.idle_since.lock().unwrap_or_else(PoisonError::into_inner);
         (self.calls.load(Ordering::SeqCst) == 0).then_some(since)
     }
 
+    /// It has broken the rules of HTTP/2. Further connections of its peer wait until then.
+    pub(super) fn broke_rules(&self, until: Instant) {
+        *self.shared.held_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
+    }
+
+    /// Until when it has to wait, since another connection of its peer has broken the rules.
+    pub(super) fn held_until(&self) -> Option<Instant> {
+        let until = *self.shared.held_until.lock().unwrap_or_else(PoisonError::into_inner);
+        until.filter(|until| *until > Instant::now())
+    }
+
     /// Whether it was asked to leave.
     fn is_closing(&self) -> bool {
-        self.is_closing.load(Ordering::SeqCst)
+        self.closing.is_cancelled()
     }
 
     /// Whether its socket is being closed.
@@ -122,7 +150,6 @@ impl OpenConnection {
 
     /// Asks it to leave. Returns whose it is.
     fn close(&self) -> Peer {
-        self.is_closing.store(true, Ordering::SeqCst);
         self.closing.cancel();
         self.peer
     }
@@ -153,22 +180,35 @@ impl Admission {
         self: &Arc<Self>,
         peer: Peer,
         now: Instant,
-    ) -> Result<(Admitted, Option<Peer>), Refusal> {
+    ) -> Result<(Admitted, Option<Peer>), Error> {
+        let refusal = |message| Error::new(Reason::TOO_MANY_CONNECTIONS, message);
+        let Limits { total, per_peer } = self.limits;
+        let peer_is_busy = || {
+            refusal(format!(
+                "{peer} has {per_peer} connections with calls under way, and one peer can have no more \
+                 (`listen.max_connections_per_peer`)"
+            ))
+        };
+        let all_are_busy = || {
+            refusal(format!(
+                "the daemon has {total} connections with calls under way, and can have no more (`listen.max_connections`)"
+            ))
+        };
         let mut entries = self.entries();
         // A closing connection stays until its calls have ended. A peer that does not end them would take the place of
         // all others.
         let existing = || entries.iter().filter(|entry| entry.peer == peer && !entry.ends());
-        if existing().count() >= most_existing(self.limits.per_peer) {
+        if existing().count() >= most_existing(per_peer) {
             let mut idle = existing().filter(|entry| entry.is_closing() && entry.idle_since().is_some());
-            idle.next().ok_or(Refusal::Peer { peer, limit: self.limits.per_peer })?.cut.cancel();
+            idle.next().ok_or_else(peer_is_busy)?.cut.cancel();
         }
         // Closing connections do not count here.
         let open = || entries.iter().filter(|entry| !entry.is_closing());
         let of_peer = || open().filter(|entry| entry.peer == peer);
-        let evicted = if of_peer().count() >= self.limits.per_peer {
-            Some(idlest(of_peer()).ok_or(Refusal::Peer { peer, limit: self.limits.per_peer })?.close())
-        } else if open().count() >= self.limits.total {
-            Some(idlest(open()).ok_or(Refusal::Total { limit: self.limits.total })?.close())
+        let evicted = if of_peer().count() >= per_peer {
+            Some(idlest(of_peer()).ok_or_else(peer_is_busy)?.close())
+        } else if open().count() >= total {
+            Some(idlest(open()).ok_or_else(all_are_busy)?.close())
         } else {
             None
         };
@@ -182,7 +222,6 @@ impl Admission {
             calls: AtomicUsize::new(0),
             idle_since: Mutex::new(now),
             closing: CancellationToken::new(),
-            is_closing: AtomicBool::new(false),
             cut: CancellationToken::new(),
         });
         entries.push(Arc::clone(&entry));
@@ -260,41 +299,13 @@ impl Admitted {
         self.entry.calls.fetch_add(1, Ordering::SeqCst);
         CallUnderWay(Arc::clone(&self.entry))
     }
+}
 
-    /// It has broken the rules of HTTP/2. Further connections of its peer wait until then.
-    pub(super) fn broke_rules(&self, until: Instant) {
-        *self.entry.shared.held_until.lock().unwrap_or_else(PoisonError::into_inner) = Some(until);
-    }
+impl Deref for Admitted {
+    type Target = OpenConnection;
 
-    /// Until when it has to wait, since another connection of its peer has broken the rules.
-    pub(super) fn held_until(&self) -> Option<Instant> {
-        let until = *self.entry.shared.held_until.lock().unwrap_or_else(PoisonError::into_inner);
-        until.filter(|until| *until > Instant::now())
-    }
-
-    /// The turns of its peer.
-    pub(super) fn turns(&self) -> &Turns {
-        &self.entry.shared.turns
-    }
-
-    /// Whose it is.
-    pub(super) fn peer(&self) -> Peer {
-        self.entry.peer
-    }
-
-    /// Since when it has no call. `None` while it has one.
-    pub(super) fn idle_since(&self) -> Option<Instant> {
-        self.entry.idle_since()
-    }
-
-    /// Is cancelled when it is asked to leave.
-    pub(super) fn closing(&self) -> &CancellationToken {
-        &self.entry.closing
-    }
-
-    /// Is cancelled when it was asked to leave, and its place is needed now.
-    pub(super) fn cut(&self) -> &CancellationToken {
-        &self.entry.cut
+    fn deref(&self) -> &OpenConnection {
+        &self.entry
     }
 }
 
@@ -327,6 +338,13 @@ mod tests {
         Arc::new(Admission::new(Limits { total, per_peer }))
     }
 
+    fn busy(peer: Peer, limit: usize) -> String {
+        format!(
+            "{peer} has {limit} connections with calls under way, and one peer can have no more \
+             (`listen.max_connections_per_peer`)"
+        )
+    }
+
     /// Lets peers in, one a second, long ago.
     struct Door {
         admission: Arc<Admission>,
@@ -339,7 +357,7 @@ mod tests {
             Self { admission: admission(total, per_peer), now }
         }
 
-        fn admit(&mut self, peer: Peer) -> Result<(Admitted, Option<Peer>), Refusal> {
+        fn admit(&mut self, peer: Peer) -> Result<(Admitted, Option<Peer>), Error> {
             self.now += Duration::from_secs(1);
             self.admission.admit(peer, self.now)
         }
@@ -357,8 +375,8 @@ mod tests {
         drop(held[0].call());
         let (fourth, evicted) = all.admit(root).unwrap();
         assert_eq!(evicted, Some(root));
-        let closing: Vec<_> = held.iter().map(|one| one.closing().is_cancelled()).collect();
-        assert_eq!((closing, fourth.closing().is_cancelled()), (vec![false, true, false], false));
+        let closing: Vec<_> = held.iter().map(|one| one.closing.is_cancelled()).collect();
+        assert_eq!((closing, fourth.closing.is_cancelled()), (vec![false, true, false], false));
     }
 
     #[test]
@@ -385,12 +403,12 @@ mod tests {
         let second = all.admit(root).unwrap().0;
         let (_one, two) = (first.call(), second.call());
         let refusal = all.admit(root).unwrap_err();
-        assert_eq!(refusal, Refusal::Peer { peer: root, limit: 2 });
+        assert_eq!(refusal.message, busy(root, 2));
         assert_eq!(first.idle_since(), None);
         drop(two);
         assert!(second.idle_since().is_some());
         assert_eq!(all.admit(root).unwrap().1, Some(root));
-        assert!(second.closing().is_cancelled() && !first.closing().is_cancelled());
+        assert!(second.closing.is_cancelled() && !first.closing.is_cancelled());
     }
 
     /// Those that were asked to leave and do not: one that has no call is cut for a new one.
@@ -401,19 +419,19 @@ mod tests {
         for number in 0..most_existing(4) {
             held.push(all.admit(root).unwrap().0);
             if let Some(left) = number.checked_sub(4) {
-                assert!(held[left].closing().is_cancelled());
+                assert!(held[left].closing.is_cancelled());
                 calls.push(held[left].call());
             }
         }
-        assert_eq!(all.admit(root).unwrap_err(), Refusal::Peer { peer: root, limit: 4 });
+        assert_eq!(all.admit(root).unwrap_err().message, busy(root, 4));
         all.admit(other).unwrap();
         drop(calls.pop());
         let _next = all.admit(root).unwrap();
-        let cut: Vec<_> = held.iter().map(|one| one.cut().is_cancelled()).collect();
+        let cut: Vec<_> = held.iter().map(|one| one.cut.is_cancelled()).collect();
         assert_eq!(cut.iter().filter(|is_cut| **is_cut).count(), 1, "{cut:?}");
         // The last one that was asked to leave has a call again.
         let _busy = held[9].call();
-        assert_eq!(all.admit(root).unwrap_err(), Refusal::Peer { peer: root, limit: 4 });
+        assert_eq!(all.admit(root).unwrap_err().message, busy(root, 4));
     }
 
     #[test]
@@ -423,9 +441,27 @@ mod tests {
         let first = all.admit(address(1)).unwrap().0;
         let second = all.admit(address(2)).unwrap().0;
         let _busy = (first.call(), second.call());
-        assert_eq!(all.admit(address(3)).unwrap_err(), Refusal::Total { limit: 2 });
+        let refusal = all.admit(address(3)).unwrap_err();
+        assert!(
+            refusal.message.starts_with("the daemon has 2 connections with calls under way"),
+            "{refusal}"
+        );
         drop(first);
         assert_eq!(all.admission.existing(), 1);
         assert_eq!(all.admit(address(3)).unwrap().1, None);
+    }
+    #[test]
+    fn the_rest_of_the_daemon_has_descriptors() {
+        assert_eq!(for_connections(1024, 2), 440);
+        assert_eq!(for_connections(524_288, 64), 261_824);
+        // There is always a way in.
+        assert_eq!(for_connections(64, 64), 4);
+    }
+
+    #[test]
+    fn the_limit_is_the_largest_that_there_may_be() {
+        raise_limit();
+        let (soft, hard) = getrlimit(Resource::RLIMIT_NOFILE).unwrap();
+        assert_eq!((soft, descriptor_limit()), (hard, hard));
     }
 }

@@ -8,6 +8,7 @@ use std::time::Duration;
 
 use http_body_util::{BodyExt as _, Full};
 use hyper::body::Incoming;
+use kprobed_proto::HOSTS_HEADER;
 use kprobed_rights::{Limit, Method, Scope};
 use tokio::sync::{OnceCell, OwnedSemaphorePermit};
 use tonic::Status;
@@ -15,14 +16,13 @@ use tonic::body::Body;
 use tonic::codegen::http::{HeaderMap, HeaderValue, Request, Response};
 use tower::Service as _;
 
-use super::admission::Admitted;
-use super::body::{Held, holding};
+use super::admission::{Admitted, CallUnderWay};
 use super::call_memory::Charge;
 use super::connection::Serving;
 use super::lane::Lane;
 use super::request_body::RequestBody;
 use super::resets::Resets;
-use crate::auth::{Who, hosts_of_command};
+use crate::auth::Who;
 use crate::rpc::{ConnectionId, KeptBytes};
 use kprobed_control::auth::{Caller, Operation, Share};
 use kprobed_control::error::{Error, Reason};
@@ -40,6 +40,30 @@ const STREAMS: [&str; 6] = [
     "/kprobed.v1.ProbeService/CheckProbes",
     "/kprobed.v1.ProbeService/WatchProbes",
 ];
+
+/// What a call holds until its body ends.
+#[derive(Debug, Default)]
+struct Held {
+    /// The place of a stream among those of its principal, and among all.
+    stream: Option<(Share, OwnedSemaphorePermit)>,
+    /// The place of a stream of health.
+    health: Option<OwnedSemaphorePermit>,
+    /// What its request takes, if that is still in use.
+    request: Option<Arc<Charge>>,
+}
+
+/// A body that holds what its call takes until it ends, and the place of the call among those of its connection.
+/// Clients accept the size of its trailers.
+fn holding(body: Body, held: (CallUnderWay, Held)) -> Body {
+    Body::new(body.map_frame(move |mut frame| {
+        // It goes into the closure, and is dropped with it.
+        let _ = &held;
+        if let Some(trailers) = frame.trailers_mut() {
+            status::finish(trailers);
+        }
+        frame
+    }))
+}
 
 /// The calls of one connection.
 #[derive(Clone, Debug)]
@@ -117,11 +141,11 @@ impl Calls {
             }
             request.extensions_mut().insert(caller);
         } else if form != Form::Unary {
-            held.health = Some(self.serving.call_memory.health_stream(self.admitted.peer())?);
+            held.health = Some(self.serving.call_memory.health_stream(self.admitted.peer)?);
         }
         if form == Form::Answers {
-            let kept = self.serving.call_memory.charge(self.admitted.peer());
-            request.extensions_mut().insert(KeptBytes::new(move |bytes| Ok(kept.set(bytes)?)));
+            let kept = self.serving.call_memory.charge(self.admitted.peer);
+            request.extensions_mut().insert(KeptBytes::new(move |bytes| kept.set(bytes)));
         }
         request.extensions_mut().insert(self.connection);
         if STREAMS.contains(&request.uri().path()) {
@@ -132,9 +156,9 @@ impl Calls {
         // as if it were complete.
         tokio::task::yield_now().await;
         // Refused before anything is done for the call, if there is no room for its answer.
-        let answer = Arc::new(self.serving.call_memory.charge(self.admitted.peer()));
-        answer.set(LEAST_ANSWER_BYTES).map_err(Error::from)?;
-        let charge = Arc::new(self.serving.call_memory.charge(self.admitted.peer()));
+        let answer = Arc::new(self.serving.call_memory.charge(self.admitted.peer));
+        answer.set(LEAST_ANSWER_BYTES)?;
+        let charge = Arc::new(self.serving.call_memory.charge(self.admitted.peer));
         let within = (form != Form::Requests).then_some(self.serving.call_limits.request_time);
         let request = request.map(|body| {
             RequestBody::new(body, self.serving.call_limits.message_bytes, Arc::clone(&charge), within)
@@ -143,11 +167,9 @@ impl Calls {
             let (parts, body) = request.into_parts();
             // All of the request is here first: a client that is slow to send it keeps no place.
             let whole = Full::new(body.collect().await?.to_bytes()).map_err(|never| match never {});
-            let (memory, peer) = (&self.serving.call_memory, self.admitted.peer());
-            let making = match parts.uri.path() {
-                GET_HOST => memory.making_of_host(peer).await,
-                _ => memory.making(peer).await,
-            };
+            let (memory, peer) = (&self.serving.call_memory, self.admitted.peer);
+            let places = if parts.uri.path() == GET_HOST { &memory.host_answers } else { &memory.answers };
+            let making = places.take(peer).await;
             (Request::from_parts(parts, Body::new(whole)), Some(making))
         } else {
             (request.map(Body::new), None)
@@ -265,7 +287,7 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
             if let Ok(value) = HeaderValue::from_str(operation.as_str()) {
                 response.headers_mut().insert(OPERATION_HEADER, value);
             }
-            Ok(response.map(|body| holding(body, Held { call: Some(call), ..held })))
+            Ok(response.map(|body| holding(body, (call, held))))
         })
     }
 }
@@ -290,6 +312,14 @@ fn deadline(headers: &HeaderMap) -> Option<Duration> {
     })
 }
 
+/// How many hosts a client asks for the same thing, as it says; 1 if it does not. What is no number is more than any
+/// limit. A guard against a pattern that matches a whole fleet, and not against an attacker, who can ask each host for
+/// itself.
+fn hosts_of_command(headers: &HeaderMap) -> u64 {
+    let Some(value) = headers.get(HOSTS_HEADER) else { return 1 };
+    value.to_str().ok().and_then(|text| text.parse().ok()).unwrap_or(u64::MAX)
+}
+
 #[cfg(test)]
 mod tests {
     use kprobed_proto::FILE_DESCRIPTOR_SET;
@@ -297,6 +327,18 @@ mod tests {
 
     use super::*;
 
+    #[test]
+    fn what_cannot_be_read_is_more_than_any_limit() {
+        let of = |text: &str| {
+            hosts_of_command(&HeaderMap::from_iter([(
+                HOSTS_HEADER.parse().unwrap(),
+                HeaderValue::from_bytes(text.as_bytes()).unwrap(),
+            )]))
+        };
+        assert_eq!([of("480"), of("1"), of("0")], [480, 1, 0]);
+        assert!(["", "-1", "many", "\u{ff}", "99999999999999999999"].iter().all(|text| of(text) == u64::MAX));
+        assert_eq!(hosts_of_command(&HeaderMap::new()), 1);
+    }
     #[test]
     fn deadlines_are_read() {
         let read = |text: &str| {

@@ -36,14 +36,16 @@ const HEALTH_STREAMS_OF_PEER: usize = 4;
 pub(super) struct CallMemory {
     total: u64,
     held: Mutex<Held>,
-    answers: AnswerPlaces,
-    host_answers: AnswerPlaces,
+    /// Places for large answers, until they are made.
+    pub(super) answers: AnswerPlaces,
+    /// The same for answers about the host.
+    pub(super) host_answers: AnswerPlaces,
     health_streams: Places<Peer>,
 }
 
 /// Places of answers that are being made.
 #[derive(Debug)]
-struct AnswerPlaces {
+pub(super) struct AnswerPlaces {
     of_all: Arc<Semaphore>,
     of_peer: Places<Peer>,
 }
@@ -53,18 +55,11 @@ impl AnswerPlaces {
         Self { of_all: Arc::new(Semaphore::new(of_all)), of_peer: Places::new(of_peer) }
     }
 
-    /// A place for an answer to a peer. Others of the peer wait for each other first.
-    async fn take(&self, peer: Peer) -> Making {
+    /// A place for an answer to a peer, among those of the peer and then of all.
+    pub(super) async fn take(&self, peer: Peer) -> [Option<OwnedSemaphorePermit>; 2] {
         let of_peer = self.of_peer.take(&peer).await;
-        Making { _of_peer: of_peer, _of_all: Arc::clone(&self.of_all).acquire_owned().await.ok() }
+        [of_peer, Arc::clone(&self.of_all).acquire_owned().await.ok()]
     }
-}
-
-/// The place of an answer that is being made.
-#[derive(Debug)]
-pub(super) struct Making {
-    _of_peer: Option<OwnedSemaphorePermit>,
-    _of_all: Option<OwnedSemaphorePermit>,
 }
 
 #[derive(Debug, Default)]
@@ -73,25 +68,14 @@ struct Held {
     by_peer: HashMap<Peer, u64>,
 }
 
-/// All calls, or those of the peer, hold as much as they may.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error(
-    "{} hold {held} bytes of requests and unread answers, {asked} more are needed, and {most} is the limit (`listen.call_memory_mib`)",
-    peer.map_or_else(|| "all calls together".to_owned(), |peer| format!("the calls of {peer}"))
-)]
-pub(super) struct MemoryFull {
-    /// Whose calls they are. Absent: of all peers together.
-    pub(super) peer: Option<Peer>,
-    pub(super) held: u64,
-    pub(super) asked: u64,
-    pub(super) most: u64,
-}
-
-impl From<MemoryFull> for Error {
-    fn from(full: MemoryFull) -> Self {
-        Self::new(Reason::CALL_MEMORY_FULL, full.to_string())
-            .fix("read the answers of calls, try again later, or raise `listen.call_memory_mib`")
-    }
+/// These calls hold as much as they may.
+fn full(whose: &str, held: u64, asked: u64, most: u64) -> Error {
+    let message = format!(
+        "{whose} hold {held} bytes of requests and unread answers, {asked} more are needed, and {most} is the limit \
+         (`listen.call_memory_mib`)"
+    );
+    Error::new(Reason::CALL_MEMORY_FULL, message)
+        .fix("read the answers of calls, try again later, or raise `listen.call_memory_mib`")
 }
 
 /// A part of the memory. It is given back with the last of its owners.
@@ -113,16 +97,6 @@ impl CallMemory {
         }
     }
 
-    /// A place for a large answer to a peer, until it is made.
-    pub(super) async fn making(&self, peer: Peer) -> Making {
-        self.answers.take(peer).await
-    }
-
-    /// The same for an answer about the host.
-    pub(super) async fn making_of_host(&self, peer: Peer) -> Making {
-        self.host_answers.take(peer).await
-    }
-
     /// A place for a stream of the health service.
     pub(super) fn health_stream(&self, peer: Peer) -> Result<OwnedSemaphorePermit, Error> {
         self.health_streams.try_take(&peer).ok_or_else(|| {
@@ -134,11 +108,6 @@ impl CallMemory {
 
     fn held(&self) -> MutexGuard<'_, Held> {
         self.held.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// One peer may have half, so that there is some for others.
-    const fn most_of_peer(&self) -> u64 {
-        self.total / 2
     }
 
     /// A part that is empty at first.
@@ -155,7 +124,7 @@ impl CallMemory {
 
 impl Charge {
     /// Holds so many bytes from now on, instead of what it held before. Called by one task at a time.
-    pub(super) fn set(&self, bytes: u64) -> Result<(), MemoryFull> {
+    pub(super) fn set(&self, bytes: u64) -> Result<(), Error> {
         self.hold(bytes, true)
     }
 
@@ -166,17 +135,18 @@ impl Charge {
         let _done = self.hold(bytes, false);
     }
 
-    fn hold(&self, bytes: u64, within_limits: bool) -> Result<(), MemoryFull> {
+    fn hold(&self, bytes: u64, within_limits: bool) -> Result<(), Error> {
         let before = self.bytes.load(Ordering::Relaxed);
         let mut held = self.memory.held();
         let asked = if within_limits { bytes.saturating_sub(before) } else { 0 };
         let of_peer = held.by_peer.get(&self.peer).copied().unwrap_or_default();
-        let most = self.memory.most_of_peer();
+        // One peer may have half, so that there is some for others.
+        let most = self.memory.total / 2;
         if asked > 0 && of_peer + asked > most {
-            return Err(MemoryFull { peer: Some(self.peer), held: of_peer, asked, most });
+            return Err(full(&format!("the calls of {}", self.peer), of_peer, asked, most));
         }
         if asked > 0 && held.total + asked > self.memory.total {
-            return Err(MemoryFull { peer: None, held: held.total, asked, most: self.memory.total });
+            return Err(full("all calls together", held.total, asked, self.memory.total));
         }
         held.total = held.total - before + bytes;
         let now = of_peer - before + bytes;
@@ -225,11 +195,15 @@ mod tests {
         let (first, second, other) = (charge(1), charge(1), charge(2));
         first.set(40).unwrap();
         let full = second.set(11).unwrap_err();
-        assert_eq!(full, MemoryFull { peer: Some(Peer::User(1)), held: 40, asked: 11, most: 50 });
-        assert!(full.to_string().contains("`listen.call_memory_mib`"), "{full}");
+        assert_eq!(
+            full.message,
+            "the calls of user 1 hold 40 bytes of requests and unread answers, 11 more are needed, and 50 is the limit \
+             (`listen.call_memory_mib`)"
+        );
         second.set(10).unwrap();
         other.set(50).unwrap();
-        assert_eq!(charge(3).set(1).unwrap_err().peer, None);
+        let full = charge(3).set(1).unwrap_err();
+        assert!(full.message.starts_with("all calls together hold 100 bytes"), "{full}");
         first.set(5).unwrap();
         charge(3).set(1).unwrap();
         drop((first, second, other));
@@ -244,7 +218,8 @@ mod tests {
         answer.set(1).unwrap();
         answer.keep(70);
         assert_eq!(memory.used(), 70);
-        assert_eq!(other.set(1).unwrap_err().held, 70);
+        let full = other.set(1).unwrap_err();
+        assert!(full.message.starts_with("the calls of user 1 hold 70 bytes"), "{full}");
         drop(answer);
         other.set(50).unwrap();
         assert_eq!(memory.used(), 50);
@@ -254,7 +229,7 @@ mod tests {
     async fn few_large_answers_are_made_at_a_time() {
         let memory = CallMemory::new(100);
         let waits = async |peer: u32| {
-            let making = memory.making(Peer::User(peer));
+            let making = memory.answers.take(Peer::User(peer));
             tokio::time::timeout(std::time::Duration::ZERO, making).await
         };
         let mut made = Vec::new();
@@ -268,7 +243,7 @@ mod tests {
             }
         }
         assert!(waits(99).await.is_err(), "all together take no more");
-        let host = tokio::time::timeout(std::time::Duration::ZERO, memory.making_of_host(Peer::User(1)));
+        let host = tokio::time::timeout(std::time::Duration::ZERO, memory.host_answers.take(Peer::User(1)));
         assert!(host.await.is_ok(), "what is wrong with the host is said also then");
         made.pop();
         assert!(waits(99).await.is_ok());

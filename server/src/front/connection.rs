@@ -10,7 +10,7 @@ use std::time::{Duration, SystemTime};
 use hyper::server::conn::http2;
 use hyper_util::rt::TokioIo;
 use kprobed_rights::Roles;
-use tokio::io::{AsyncRead, AsyncWrite};
+use tokio::io::{AsyncRead, AsyncReadExt as _, AsyncWrite, Chain, Join, ReadHalf, WriteHalf};
 use tokio::runtime::Handle;
 use tokio::sync::watch;
 use tokio::time::{Instant, sleep_until};
@@ -22,7 +22,6 @@ use super::admission::Admitted;
 use super::call::Calls;
 use super::call_limits::CallLimits;
 use super::call_memory::CallMemory;
-use super::greeting::Greeted;
 use super::lane::Lane;
 use super::malloc_trim::Trimmer;
 use super::resets::{self, Resets};
@@ -40,6 +39,12 @@ const CLOSING: Duration = Duration::from_secs(2);
 /// How long a connection stays that has broken the rules of HTTP/2, and the next ones of its peer wait. A client that
 /// does nothing else takes less time from others.
 const HELD_FOR: Duration = Duration::from_millis(20);
+
+/// How a connection begins (RFC 9113, section 3.4).
+const PREFACE: &[u8; 24] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n";
+
+/// A connection whose preface has come, and is read again by HTTP/2.
+type Greeted<I> = Join<Chain<&'static [u8], ReadHalf<I>>, WriteHalf<I>>;
 
 /// HTTP/2 on a socket.
 type Http2<I> = http2::Connection<TokioIo<Greeted<I>>, Calls, Lane>;
@@ -135,15 +140,38 @@ async fn hold(admitted: &Admitted, stopping: &CancellationToken) {
 async fn wait(until: Instant, admitted: &Admitted, stopping: &CancellationToken) {
     tokio::select! {
         () = sleep_until(until) => {}
-        () = admitted.closing().cancelled() => {}
+        () = admitted.closing.cancelled() => {}
         () = stopping.cancelled() => {}
     }
+}
+
+/// Waits for the preface, before anything is made for the connection: a client that sends nothing takes a descriptor
+/// and a place, and no more. After it, keep-alive finds one that does not answer.
+///
+/// # Errors
+/// Those of the socket, and [`io::ErrorKind::InvalidData`] as soon as a byte is another one.
+async fn preface<I>(mut io: I) -> io::Result<Greeted<I>>
+where
+    I: AsyncRead + AsyncWrite + Unpin,
+{
+    let (mut bytes, mut come) = ([0; PREFACE.len()], 0);
+    while come < bytes.len() {
+        match io.read(&mut bytes[come..]).await? {
+            0 => return Err(io::ErrorKind::UnexpectedEof.into()),
+            more => come += more,
+        }
+        if !PREFACE.starts_with(&bytes[..come]) {
+            return Err(io::ErrorKind::InvalidData.into());
+        }
+    }
+    let (reader, writer) = tokio::io::split(io);
+    Ok(tokio::io::join(PREFACE.as_slice().chain(reader), writer))
 }
 
 /// Waits for the first bytes of a connection. Absent if they do not come, or its place is needed for another one.
 async fn greeted<I>(io: I, admitted: &Admitted, serving: &Serving) -> Option<Greeted<I>>
 where
-    I: AsyncRead + Unpin,
+    I: AsyncRead + AsyncWrite + Unpin,
 {
     if let Some(until) = admitted.held_until() {
         wait(until, admitted, serving.tasks.stopping()).await;
@@ -152,7 +180,7 @@ where
     tokio::select! {
         // What has come is served.
         biased;
-        read = tokio::time::timeout(within, Greeted::read(io)) => match read {
+        read = tokio::time::timeout(within, preface(io)) => match read {
             Ok(Ok(greeted)) => return Some(greeted),
             Ok(Err(error)) => {
                 tracing::debug!(%error, "a connection did not begin as HTTP/2 does");
@@ -162,7 +190,7 @@ where
             }
             Err(_elapsed) => tracing::debug!("closed a connection that did not begin in time"),
         },
-        () = admitted.closing().cancelled() => {}
+        () = admitted.closing.cancelled() => {}
         () = serving.tasks.stopping().cancelled() => {}
     }
     None
@@ -235,7 +263,7 @@ where
                     return None;
                 }
                 () = self.resets.flooded().cancelled() => {
-                    let peer = self.admitted.peer();
+                    let peer = self.admitted.peer;
                     self.serving.warnings.flooded.log(|times| {
                         let most = resets::MOST;
                         tracing::warn!(%peer, most, times, "closed connections that took too many calls back");
@@ -247,9 +275,9 @@ where
                     self.is_stopping = true;
                     self.connection.as_mut().graceful_shutdown();
                 }
-                () = self.admitted.closing().cancelled(), if self.leaves_by.is_none() => self.ask_to_leave(),
+                () = self.admitted.closing.cancelled(), if self.leaves_by.is_none() => self.ask_to_leave(),
                 // A call that has come in meanwhile is finished, and then it ends.
-                () = self.admitted.cut().cancelled(), if self.admitted.idle_since().is_some() => return None,
+                () = self.admitted.cut.cancelled(), if self.admitted.idle_since().is_some() => return None,
                 () = sleep_until(look_at) => {
                     let idle_since = self.admitted.idle_since();
                     if self.leaves_by.is_some() {
@@ -272,5 +300,44 @@ where
     fn ask_to_leave(&mut self) {
         self.connection.as_mut().graceful_shutdown();
         self.leaves_by = Some(Instant::now() + CLOSING);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::io::AsyncWriteExt as _;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn the_preface_is_read_again() {
+        let (mut client, server) = tokio::io::duplex(7);
+        let send = async move {
+            client.write_all(PREFACE).await.unwrap();
+            client.write_all(b"and more").await.unwrap();
+        };
+        let read = async {
+            let mut bytes = Vec::new();
+            preface(server).await.unwrap().read_to_end(&mut bytes).await.unwrap();
+            bytes
+        };
+        let ((), bytes) = tokio::join!(send, read);
+        assert_eq!(bytes, [PREFACE, b"and more".as_slice()].concat());
+    }
+
+    #[tokio::test]
+    async fn anything_else_is_refused_at_once() {
+        for wrong in [b"GET / HTTP/1.1\r\n".as_slice(), b"PRI * HTTP/2.1"] {
+            // The other end stays open.
+            let (mut client, server) = tokio::io::duplex(64);
+            client.write_all(wrong).await.unwrap();
+            let error = preface(server).await.unwrap_err();
+            assert_eq!(error.kind(), io::ErrorKind::InvalidData);
+        }
+        let (mut client, server) = tokio::io::duplex(64);
+        client.write_all(&PREFACE[..20]).await.unwrap();
+        drop(client);
+        let error = preface(server).await.unwrap_err();
+        assert_eq!(error.kind(), io::ErrorKind::UnexpectedEof);
     }
 }

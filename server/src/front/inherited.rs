@@ -4,6 +4,7 @@
 //! Owns their names. They stay open over restarts of the daemon, so that clients wait
 //! instead of being refused. Never changes their owner or mode, which are those of the socket unit, and never listens.
 
+use std::fmt;
 use std::io;
 use std::net::TcpListener;
 use std::os::fd::{AsFd, FromRawFd as _, OwnedFd};
@@ -11,9 +12,9 @@ use std::os::unix::net::UnixListener;
 use std::path::Path;
 
 use nix::sys::socket::{SockType, getsockopt, sockopt};
-use thiserror::Error;
 
 use crate::config::Listen;
+use crate::start_error::StartError;
 
 /// `FileDescriptorName=` of the socket of `listen.unix`.
 const UNIX: &str = "unix";
@@ -22,61 +23,26 @@ const UNIX: &str = "unix";
 const TCP: &str = "tcp";
 
 /// Why a socket of the service manager is not taken.
-#[derive(Debug, Error)]
-#[error("cannot take over the socket `{name}` of the service manager: {kind}")]
-pub struct InheritedError {
-    /// Its `FileDescriptorName=`.
-    pub name: String,
-    /// Why.
-    pub kind: InheritedErrorKind,
+fn refused(name: &str, why: impl fmt::Display, hint: impl Into<String>) -> StartError {
+    StartError::new(format!("cannot take over the socket `{name}` of the service manager: {why}")).fix(hint)
 }
 
-/// What is wrong with it.
-#[derive(Debug, Error)]
-pub enum InheritedErrorKind {
-    /// The daemon knows no socket of that name.
-    #[error("the daemon has no socket of that name")]
-    Unknown,
-    /// There are two.
-    #[error("there are two of that name")]
-    Twice,
-    /// It is something else.
-    #[error("it is not a {0} socket that listens")]
-    NotListening(&'static str),
-    /// It is at another place.
-    #[error("it listens on `{found}`, and `listen.{setting}` is {wanted}")]
-    Elsewhere {
-        /// Where it listens.
-        found: String,
-        /// `unix` or `tcp`.
-        setting: &'static str,
-        /// What the configuration says.
-        wanted: String,
-    },
-    /// The system refused.
-    #[error("{0}")]
-    Io(#[from] io::Error),
+/// The system refused.
+fn failed(name: &str, error: &io::Error) -> StartError {
+    refused(name, error, "start the daemon by its units (`systemctl start kprobed`)")
 }
 
-impl InheritedError {
-    /// What to do about it.
-    pub fn hint(&self) -> String {
-        match &self.kind {
-            InheritedErrorKind::Unknown => {
-                format!("set `FileDescriptorName=` in the socket unit to `{UNIX}` or `{TCP}`")
-            }
-            InheritedErrorKind::Twice => "give each socket unit one `ListenStream=`".to_owned(),
-            InheritedErrorKind::NotListening(_) => {
-                "use `ListenStream=` and `Accept=no` in the socket unit".to_owned()
-            }
-            InheritedErrorKind::Elsewhere { setting, .. } => {
-                format!("give `ListenStream=` in the socket unit and `listen.{setting}` the same place")
-            }
-            InheritedErrorKind::Io(_) => {
-                "start the daemon by its units (`systemctl start kprobed`)".to_owned()
-            }
-        }
-    }
+/// It is something else than a socket of this kind that listens.
+fn not_listening(name: &str, kind: &str) -> StartError {
+    let why = format!("it is not a {kind} socket that listens");
+    refused(name, why, "use `ListenStream=` and `Accept=no` in the socket unit")
+}
+
+/// It is at another place than the setting of its name says.
+fn elsewhere(name: &str, found: impl fmt::Display, wanted: impl fmt::Display) -> StartError {
+    let why = format!("it listens on `{found}`, and `listen.{name}` is {wanted}");
+    let hint = format!("give `ListenStream=` in the socket unit and `listen.{name}` the same place");
+    refused(name, why, hint)
 }
 
 /// The sockets of the service manager; those that it has not opened are absent.
@@ -90,10 +56,9 @@ impl Inherited {
     /// Takes over what the environment of this process names (`LISTEN_FDS`, `LISTEN_FDNAMES`), which can be done once.
     ///
     /// # Errors
-    /// [`InheritedError`].
-    pub fn take(listen: &Listen) -> Result<Self, InheritedError> {
-        let named = sd_notify::listen_fds_with_names()
-            .map_err(|error| InheritedError { name: "LISTEN_FDS".to_owned(), kind: error.into() })?;
+    /// [`StartError`].
+    pub fn take(listen: &Listen) -> Result<Self, StartError> {
+        let named = sd_notify::listen_fds_with_names().map_err(|error| failed("LISTEN_FDS", &error))?;
         let mut sockets = Vec::new();
         for (number, name) in named {
             #[expect(unsafe_code, reason = "the numbers of inherited descriptors are all there is of them")]
@@ -106,29 +71,28 @@ impl Inherited {
     }
 
     /// Each of these sockets at its place.
-    fn of(sockets: Vec<(String, OwnedFd)>, listen: &Listen) -> Result<Self, InheritedError> {
+    fn of(sockets: Vec<(String, OwnedFd)>, listen: &Listen) -> Result<Self, StartError> {
         let mut inherited = Self::default();
         for (name, socket) in sockets {
-            let taken = match name.as_str() {
-                UNIX => unix(socket, &listen.unix).and_then(|socket| put(&mut inherited.unix, socket)),
-                TCP => tcp(socket, listen).and_then(|socket| put(&mut inherited.tcp, socket)),
-                _ => Err(InheritedErrorKind::Unknown),
+            let is_second = match name.as_str() {
+                UNIX => inherited.unix.replace(unix(socket, &listen.unix)?).is_some(),
+                TCP => inherited.tcp.replace(tcp(socket, listen)?).is_some(),
+                _ => {
+                    let hint = format!("set `FileDescriptorName=` in the socket unit to `{UNIX}` or `{TCP}`");
+                    return Err(refused(&name, "the daemon has no socket of that name", hint));
+                }
             };
-            taken.map_err(|kind| InheritedError { name, kind })?;
+            if is_second {
+                let hint = "give each socket unit one `ListenStream=`";
+                return Err(refused(&name, "there are two of that name", hint));
+            }
         }
         Ok(inherited)
     }
 }
 
-fn put<S>(place: &mut Option<S>, socket: S) -> Result<(), InheritedErrorKind> {
-    match place.replace(socket) {
-        None => Ok(()),
-        Some(_first) => Err(InheritedErrorKind::Twice),
-    }
-}
-
-fn unix(socket: OwnedFd, wanted: &Path) -> Result<UnixListener, InheritedErrorKind> {
-    let no_socket = || InheritedErrorKind::NotListening("unix");
+fn unix(socket: OwnedFd, wanted: &Path) -> Result<UnixListener, StartError> {
+    let no_socket = || not_listening(UNIX, "unix");
     if !is_listening(&socket) {
         return Err(no_socket());
     }
@@ -138,18 +102,14 @@ fn unix(socket: OwnedFd, wanted: &Path) -> Result<UnixListener, InheritedErrorKi
         let found = address
             .as_pathname()
             .map_or("a socket without a path".to_owned(), |path| path.display().to_string());
-        return Err(InheritedErrorKind::Elsewhere {
-            found,
-            setting: UNIX,
-            wanted: format!("`{}`", wanted.display()),
-        });
+        return Err(elsewhere(UNIX, found, format_args!("`{}`", wanted.display())));
     }
-    socket.set_nonblocking(true)?;
+    socket.set_nonblocking(true).map_err(|error| failed(UNIX, &error))?;
     Ok(socket)
 }
 
-fn tcp(socket: OwnedFd, listen: &Listen) -> Result<TcpListener, InheritedErrorKind> {
-    let no_socket = || InheritedErrorKind::NotListening("TCP");
+fn tcp(socket: OwnedFd, listen: &Listen) -> Result<TcpListener, StartError> {
+    let no_socket = || not_listening(TCP, "TCP");
     if !is_listening(&socket) {
         return Err(no_socket());
     }
@@ -157,9 +117,9 @@ fn tcp(socket: OwnedFd, listen: &Listen) -> Result<TcpListener, InheritedErrorKi
     let found = socket.local_addr().map_err(|_other_family| no_socket())?;
     if listen.tcp != Some(found) {
         let wanted = listen.tcp.map_or("not set".to_owned(), |address| format!("`{address}`"));
-        return Err(InheritedErrorKind::Elsewhere { found: found.to_string(), setting: TCP, wanted });
+        return Err(elsewhere(TCP, found, wanted));
     }
-    socket.set_nonblocking(true)?;
+    socket.set_nonblocking(true).map_err(|error| failed(TCP, &error))?;
     Ok(socket)
 }
 
@@ -178,7 +138,7 @@ mod tests {
 
     fn taken(sockets: Vec<(&str, OwnedFd)>, listen: &Listen) -> Result<Inherited, String> {
         let sockets = sockets.into_iter().map(|(name, socket)| (name.to_owned(), socket)).collect();
-        Inherited::of(sockets, listen).map_err(|error| format!("{error}; {}", error.hint()))
+        Inherited::of(sockets, listen).map_err(|error| format!("{error}; {}", error.hint.as_deref().unwrap()))
     }
 
     #[test]

@@ -4,7 +4,6 @@
 //! for streams, with all its tasks. Otherwise the tasks of streams would delay control calls: one
 //! turn of each stream for every step of a call.
 
-use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
 use std::sync::Arc;
@@ -17,9 +16,10 @@ use tokio::sync::Notify;
 use crate::turns::{InTurn, Turns};
 
 /// The lane of one connection.
-#[derive(Clone)]
+#[derive(Clone, Debug)]
 pub(super) struct Lane(Arc<Shared>);
 
+#[derive(Debug)]
 struct Shared {
     control: Handle,
     streams: Handle,
@@ -29,12 +29,6 @@ struct Shared {
     /// Whether the connection is served by the threads for streams now.
     has_moved: AtomicBool,
     changed: Notify,
-}
-
-impl fmt::Debug for Lane {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Lane").field("has_streams", &self.has_streams()).finish_non_exhaustive()
-    }
 }
 
 impl Lane {

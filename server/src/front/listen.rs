@@ -1,80 +1,43 @@
 //! Listening sockets: the unix socket with its owner and mode, and the TCP address with TLS.
 
+use std::fmt;
 use std::io;
 use std::os::unix::fs::{FileTypeExt as _, MetadataExt as _, PermissionsExt as _, chown};
 use std::path::{Path, PathBuf};
 
 use nix::sys::prctl::set_dumpable;
 use nix::unistd::{Group, getegid, setgid};
-use thiserror::Error;
 use tokio::net::{TcpListener, UnixListener, UnixStream};
 
 use crate::config::{Listen, SOCKET_SUFFIX};
 use crate::health::{NETWORK_HINT, is_of_closed_network};
+use crate::start_error::StartError;
 
-/// Why the daemon cannot listen.
-#[derive(Debug, Error)]
-#[error("cannot listen on `{address}`: {kind}")]
-pub struct ListenError {
-    /// Path of a socket, or address and port.
-    pub address: String,
-    /// Why.
-    pub kind: ListenErrorKind,
+/// Why the daemon cannot listen on an address: the path of a socket, or address and port.
+fn refused(address: &str, why: impl fmt::Display, hint: impl Into<String>) -> StartError {
+    StartError::new(format!("cannot listen on `{address}`: {why}")).fix(hint)
 }
 
-/// What is in the way.
-#[derive(Debug, Error)]
-pub enum ListenErrorKind {
-    /// The system refused.
-    #[error("{0}")]
-    Io(io::Error),
-    /// There is something else at the path.
-    #[error("there is something of that name that is not a socket")]
-    NoSocket,
-    /// A program answers there.
-    #[error("another process listens there")]
-    Taken,
-    /// The socket cannot have its group.
-    #[error("cannot give the socket to the group `{group}`: {source}")]
-    Group {
-        /// That of `listen.group`.
-        group: String,
-        /// Why.
-        source: io::Error,
-    },
-}
-
-impl ListenError {
-    /// What to do about it.
-    pub fn hint(&self) -> String {
-        let setting = if self.address.starts_with('/') { "listen.unix" } else { "listen.tcp" };
-        match &self.kind {
-            ListenErrorKind::Taken => format!("stop it, or set `{setting}` to another place"),
-            ListenErrorKind::NoSocket => format!("remove it, or set `{setting}` to another path"),
-            ListenErrorKind::Group { group, .. } => format!(
-                "run the daemon with that group (`Group={group}` in a drop-in for kprobed.service), or let kprobed.socket open the \
-                 socket (`SocketGroup={group}`)"
-            ),
-            ListenErrorKind::Io(error) if is_of_closed_network(error) => {
-                format!("{NETWORK_HINT}, or let kprobed-tcp.socket open the address")
-            }
-            ListenErrorKind::Io(error) => match error.kind() {
-                io::ErrorKind::AddrInUse => {
-                    format!("stop the process that listens there, or set `{setting}` to another place")
-                }
-                io::ErrorKind::AddrNotAvailable => {
-                    "use an address that this host has (`ip address`)".to_owned()
-                }
-                io::ErrorKind::PermissionDenied => {
-                    format!("run the daemon as root, or set `{setting}` to a place that its user may take")
-                }
-                io::ErrorKind::ReadOnlyFilesystem => {
-                    format!("set `{setting}` to a path in a file system that can be written, such as /run")
-                }
-                _ => format!("set `{setting}` to another place"),
-            },
+/// What the system says of an address.
+pub(super) fn failed(address: &str, error: &io::Error) -> StartError {
+    let setting = if address.starts_with('/') { "listen.unix" } else { "listen.tcp" };
+    let hint = match error.kind() {
+        _ if is_of_closed_network(error) => {
+            format!("{NETWORK_HINT}, or let kprobed-tcp.socket open the address")
         }
-    }
+        io::ErrorKind::AddrInUse => {
+            format!("stop the process that listens there, or set `{setting}` to another place")
+        }
+        io::ErrorKind::AddrNotAvailable => "use an address that this host has (`ip address`)".to_owned(),
+        io::ErrorKind::PermissionDenied => {
+            format!("run the daemon as root, or set `{setting}` to a place that its user may take")
+        }
+        io::ErrorKind::ReadOnlyFilesystem => {
+            format!("set `{setting}` to a path in a file system that can be written, such as /run")
+        }
+        _ => format!("set `{setting}` to another place"),
+    };
+    refused(address, error, hint)
 }
 
 /// Makes the group of the unix socket that of this process, if it may do that: it can give away its capabilities then,
@@ -93,16 +56,22 @@ pub fn join_group(name: &str) {
 
 /// Binds the socket so that only root and the group can ever open it: it gets its name after its
 /// owner and mode are set.
-pub(super) async fn unix(path: &Path, group: &str) -> Result<UnixListener, ListenError> {
-    let wrong = |kind| ListenError { address: path.display().to_string(), kind };
-    let failed = |source| wrong(ListenErrorKind::Io(source));
+pub(super) async fn unix(path: &Path, group: &str) -> Result<UnixListener, StartError> {
+    let address = path.display().to_string();
+    let failed = |error| failed(&address, &error);
     if let Some(directory) = path.parent() {
         std::fs::create_dir_all(directory).map_err(failed)?;
     }
     match std::fs::symlink_metadata(path) {
-        Ok(found) if !found.file_type().is_socket() => return Err(wrong(ListenErrorKind::NoSocket)),
+        Ok(found) if !found.file_type().is_socket() => {
+            let why = "there is something of that name that is not a socket";
+            return Err(refused(&address, why, "remove it, or set `listen.unix` to another path"));
+        }
         // What a daemon that was killed has left does not answer.
-        Ok(_) if UnixStream::connect(path).await.is_ok() => return Err(wrong(ListenErrorKind::Taken)),
+        Ok(_) if UnixStream::connect(path).await.is_ok() => {
+            let why = "another process listens there";
+            return Err(refused(&address, why, "stop it, or set `listen.unix` to another place"));
+        }
         _ => {}
     }
     let unnamed = unnamed(path);
@@ -116,8 +85,14 @@ pub(super) async fn unix(path: &Path, group: &str) -> Result<UnixListener, Liste
     let mode = if gid.is_some() { 0o660 } else { 0o600 };
     std::fs::set_permissions(&unnamed, std::fs::Permissions::from_mode(mode)).map_err(failed)?;
     if let Some(gid) = gid {
-        give_to(&unnamed, gid)
-            .map_err(|source| wrong(ListenErrorKind::Group { group: group.to_owned(), source }))?;
+        give_to(&unnamed, gid).map_err(|error| {
+            let why = format!("cannot give the socket to the group `{group}`: {error}");
+            let hint = format!(
+                "run the daemon with that group (`Group={group}` in a drop-in for kprobed.service), or let kprobed.socket open the \
+                 socket (`SocketGroup={group}`)"
+            );
+            refused(&address, why, hint)
+        })?;
     }
     std::fs::rename(&unnamed, path).map_err(failed)?;
     Ok(listener)
@@ -139,8 +114,7 @@ fn unnamed(path: &Path) -> PathBuf {
 }
 
 /// Binds the TCP address, if one is wanted.
-pub(super) async fn tcp(listen: &Listen) -> Result<Option<TcpListener>, ListenError> {
+pub(super) async fn tcp(listen: &Listen) -> Result<Option<TcpListener>, StartError> {
     let Some(address) = listen.tcp else { return Ok(None) };
-    let wrong = |kind| ListenError { address: address.to_string(), kind };
-    TcpListener::bind(address).await.map(Some).map_err(|source| wrong(ListenErrorKind::Io(source)))
+    TcpListener::bind(address).await.map(Some).map_err(|error| failed(&address.to_string(), &error))
 }

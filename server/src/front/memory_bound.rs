@@ -5,7 +5,6 @@
 use super::admission::{Limits, most_existing};
 use super::call_limits::{HEADER_TIMES, SEND_BYTES, WINDOW_BYTES};
 use super::call_memory::{ALL_ANSWERS, ANSWER_BYTES};
-use super::descriptors;
 use crate::config::Listen;
 
 /// Tasks and buffers of a connection, with those of TLS.
@@ -65,7 +64,7 @@ impl MemoryBound {
 /// The bytes that clients can make a daemon with these settings hold, with as many connections as this
 /// process has descriptors for.
 pub fn memory_bound(listen: &Listen) -> u64 {
-    MemoryBound::new(listen, Limits::new(listen, descriptors::limit())).bytes()
+    MemoryBound::new(listen, Limits::new(listen)).bytes()
 }
 
 #[cfg(test)]

@@ -6,36 +6,30 @@
 
 mod accept;
 mod admission;
-mod body;
 mod call;
 mod call_limits;
 mod call_memory;
 mod connection;
-mod descriptors;
-mod greeting;
 mod inherited;
 mod lane;
 mod listen;
 mod malloc_trim;
 mod memory_bound;
-mod rate_limited_log;
-mod refusal;
 mod request_body;
 mod resets;
 mod socket;
 #[cfg(test)]
 mod tests;
-mod threads;
 
+pub use admission::raise_limit;
 pub use call_limits::VANISHED_AFTER;
-pub use descriptors::raise_limit;
-pub use inherited::{Inherited, InheritedError, InheritedErrorKind};
-pub use listen::{ListenError, ListenErrorKind, join_group};
+pub use inherited::Inherited;
+pub use listen::join_group;
 pub use memory_bound::memory_bound;
-pub use threads::try_threads;
 
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
 
 use tokio::net::{TcpListener, UnixListener};
 use tokio::runtime::Handle;
@@ -52,6 +46,7 @@ use self::memory_bound::MemoryBound;
 use crate::auth::LiveTls;
 use crate::config::Listen;
 use crate::shutdown::Tasks;
+use crate::start_error::StartError;
 use kprobed_control::auth::Rights;
 
 /// What decides who comes in, and who a client is.
@@ -69,24 +64,17 @@ pub struct Gate {
 #[derive(Debug)]
 pub struct Sockets {
     unix: UnixListener,
-    /// Where the daemon has made it. Absent if it is the service manager's, which keeps it.
-    path: Option<PathBuf>,
+    /// The unix socket to remove at the end, if the daemon has made one. That of the service manager is kept.
+    pub path: Option<PathBuf>,
     tcp: Option<TcpListener>,
-}
-
-impl Sockets {
-    /// The socket to remove at the end, if the daemon has made one.
-    pub fn own_path(&self) -> Option<&Path> {
-        self.path.as_deref()
-    }
 }
 
 /// Listens, on the sockets of the service manager where it has opened them.
 ///
 /// # Errors
-/// See [`ListenError`].
-pub async fn bind(listen: &Listen, inherited: Inherited) -> Result<Sockets, ListenError> {
-    let of_manager = |address: String| |source| ListenError { address, kind: ListenErrorKind::Io(source) };
+/// See [`StartError`].
+pub async fn bind(listen: &Listen, inherited: Inherited) -> Result<Sockets, StartError> {
+    let of_manager = |address: String| move |error| listen::failed(&address, &error);
     let (unix, path) = match inherited.unix {
         Some(socket) => {
             let address = listen.unix.display().to_string();
@@ -114,7 +102,7 @@ pub fn serve(
     gate: Gate,
 ) {
     let Gate { rights, procfs, tls } = gate;
-    let limits = Limits::new(listen, descriptors::limit());
+    let limits = Limits::new(listen);
     let bound_mib = MemoryBound::new(listen, limits).bytes() >> 20;
     tracing::info!(bound_mib, "bounded the memory for clients");
     let trimmer = Arc::<Trimmer>::default();
@@ -124,14 +112,14 @@ pub fn serve(
             routes,
             streams: streams.clone(),
             tasks: tasks.clone(),
-            idle_timeout: listen.idle_timeout(),
+            idle_timeout: Duration::from_secs(listen.idle_timeout_s),
             trimmer: Arc::clone(&trimmer),
             rights,
             call_limits: CallLimits::new(listen),
             call_memory: Arc::new(CallMemory::new(listen.call_memory_mib << 20)),
             warnings: Warnings::default(),
         }),
-        refusals: Arc::new(Semaphore::new(refusal::AT_A_TIME)),
+        refusals: Arc::new(Semaphore::new(accept::REFUSALS)),
         procfs,
     });
     let stopping = tasks.stopping().clone();

@@ -9,7 +9,7 @@ use std::task::{Context, Poll, ready};
 use std::time::Duration;
 
 use bytes::Bytes;
-use http_body::{Body, Frame, SizeHint};
+use http_body::{Body, Frame};
 use tokio::time::{Sleep, sleep};
 use tonic::Status;
 
@@ -96,18 +96,16 @@ struct Messages {
     fields: Fields,
 }
 
-/// Why a message is refused.
-#[derive(Debug, PartialEq, Eq)]
-enum Excess {
-    /// It has so many bytes.
-    Bytes(u64),
-    /// It has more fields than a message may have.
-    Fields,
+/// A message is refused.
+fn too_long(message: String, most: u64) -> Error {
+    Error::new(Reason::MESSAGE_TOO_LONG, message)
+        .with("most", &most)
+        .fix("divide it: ApplyProbes takes changes in several calls, CheckProbes text in several messages")
 }
 
 impl Messages {
     /// Looks at the next bytes. Refuses a message that is longer than `most`, or has too many fields.
-    fn receive(&mut self, mut bytes: &[u8], most: u64) -> Result<(), Excess> {
+    fn receive(&mut self, mut bytes: &[u8], most: u64) -> Result<(), Error> {
         while !bytes.is_empty() {
             if self.left > 0 {
                 let now = bytes.len().min(usize::try_from(self.left).unwrap_or(usize::MAX));
@@ -117,7 +115,10 @@ impl Messages {
                 self.here += now as u64;
                 self.fields.receive(of_message);
                 if self.fields.count > MOST_FIELDS {
-                    return Err(Excess::Fields);
+                    let message = format!(
+                        "a message of the request has more fields than the {MOST_FIELDS} that it can have"
+                    );
+                    return Err(too_long(message, MOST_FIELDS));
                 }
                 continue;
             }
@@ -129,7 +130,10 @@ impl Messages {
             {
                 let length = u64::from(u32::from_be_bytes(length));
                 if length > most {
-                    return Err(Excess::Bytes(length));
+                    let message = format!(
+                        "a message of the request has {length} bytes, and the longest may have {most} (`listen.max_message_kib`)"
+                    );
+                    return Err(too_long(message, most));
                 }
                 (self.left, self.here, self.fields) = (length, 0, Fields::default());
                 self.begun += 1;
@@ -159,30 +163,13 @@ impl<B> RequestBody<B> {
     }
 
     fn receive(&mut self, bytes: &Bytes) -> Result<(), Error> {
-        let most = self.most_bytes;
-        self.messages.receive(bytes, most).map_err(|excess| {
-            let (message, most) = match excess {
-                Excess::Bytes(length) => (
-                    format!(
-                        "a message of the request has {length} bytes, and the longest may have {most} (`listen.max_message_kib`)"
-                    ),
-                    most,
-                ),
-                Excess::Fields => (
-                    format!("a message of the request has more fields than the {MOST_FIELDS} that it can have"),
-                    MOST_FIELDS,
-                ),
-            };
-            Error::new(Reason::MESSAGE_TOO_LONG, message).with("most", &most).fix(
-                "divide it: ApplyProbes takes changes in several calls, CheckProbes text in several messages",
-            )
-        })?;
+        self.messages.receive(bytes, self.most_bytes)?;
         // The charge is for one message: of a call that keeps its request, all others would be free.
         if self.messages.begun > 1 && self.deadline.is_some() {
             let message = "the request has a second message, and the method takes one";
             return Err(Error::new(Reason::BAD_MESSAGE, message));
         }
-        self.charge.set(self.messages.here).map_err(Error::from)
+        self.charge.set(self.messages.here)
     }
 }
 
@@ -218,10 +205,6 @@ where
     fn is_end_stream(&self) -> bool {
         self.inner.is_end_stream()
     }
-
-    fn size_hint(&self) -> SizeHint {
-        self.inner.size_hint()
-    }
 }
 
 #[cfg(test)]
@@ -248,7 +231,8 @@ mod tests {
             }
             assert_eq!((messages.left, messages.here), (0, 17));
             let refused = whole.chunks(piece).find_map(|bytes| messages.receive(bytes, 299).err());
-            assert_eq!(refused, Some(Excess::Bytes(300)));
+            let refused = refused.unwrap().message;
+            assert!(refused.contains("has 300 bytes, and the longest may have 299"), "{refused}");
         }
     }
 
@@ -275,8 +259,10 @@ mod tests {
             let message = [&[0], &length[..], &fields].concat();
             Messages::default().receive(&message, 1 << 20)
         };
-        assert_eq!(with(MOST_FIELDS), Ok(()));
-        assert_eq!(with(MOST_FIELDS + 1), Err(Excess::Fields));
+        with(MOST_FIELDS).unwrap();
+        let refused = with(MOST_FIELDS + 1).unwrap_err();
+        assert_eq!(refused.value("most"), Some("4096"));
+        assert!(refused.message.contains("has more fields than the 4096"), "{refused}");
     }
 
     /// The messages of a stream are read one by one. Those of other calls would all be kept.

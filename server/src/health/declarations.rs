@@ -6,11 +6,8 @@ use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::{HostCheck, failed, ok};
+use super::{HostCheck, failed, named, ok};
 use kprobed_lang::model::ProbeName;
-
-/// Most problems that one finding lists.
-const TOLD: usize = 3;
 
 /// Why the host differs from what a file declares.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -79,11 +76,8 @@ impl Declarations {
                 },
             );
         };
-        let mut finding: Vec<_> = problems.iter().take(TOLD).map(ToString::to_string).collect();
-        if problems.len() > TOLD {
-            finding.push(format!("{} more (`kprobectl list`)", problems.len() - TOLD));
-        }
-        failed(ID, finding.join("; "), first.hint.clone())
+        let finding = named(problems.iter().map(ToString::to_string), "kprobectl list");
+        failed(ID, finding, first.hint.clone())
     }
 }
 

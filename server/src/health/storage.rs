@@ -80,21 +80,21 @@ fn database_check(outcome: &Result<(), StoreError>, before: &Health, now: System
 
 /// Whether probes can be disarmed on a full disk. Absent while nothing is to be said about that.
 fn reserve_check((owed, has_reserve): (usize, bool)) -> Option<HostCheck> {
+    const ID: &str = "database_reserve";
     if !has_reserve {
-        return Some(check(
-            "database_reserve",
-            CheckStatus::Warning,
-            "no room is kept for a full disk: a probe that is disarmed then comes back if the daemon is killed".to_owned(),
+        return Some(warning(
+            ID,
+            "no room is kept for a full disk: a probe that is disarmed then comes back if the daemon is killed",
             "make room on the file system of the state directory: the daemon then makes `kprobed.reserve`",
         ));
     }
     (owed > 0).then(|| {
-        check(
-            "database_reserve",
-            CheckStatus::Warning,
-            format!(
-                "{owed} changes and corrections are in `kprobed.reserve`, until the database can be written"
-            ),
+        let finding = format!(
+            "{owed} changes and corrections are in `kprobed.reserve`, until the database can be written"
+        );
+        warning(
+            ID,
+            finding,
             "mend the disk of the state directory: the daemon then writes them automatically",
         )
     })

@@ -5,18 +5,25 @@
 //! before the first request is served. Never remembers what is in force: `health` reads it from the kernel.
 
 mod calls;
-mod capabilities;
 mod files;
 
 use std::io;
 
 use landlock::{RulesetError, RulesetStatus};
-use rustix::thread::set_no_new_privs;
+use rustix::thread::{CapabilitySet, CapabilitySets, capabilities, set_capabilities, set_no_new_privs};
 use serde::Deserialize;
 use thiserror::Error;
 
-pub use self::capabilities::KEPT;
 pub use self::files::Files;
+
+/// What the daemon keeps, if it was started with it:
+///
+/// - `CAP_SYS_RAWIO` opens `/proc/kcore`, the code that a probe is checked against (fs/proc/kcore.c:open_kcore);
+/// - `CAP_SYSLOG` shows addresses in `/proc/kallsyms` and in the list of kprobes
+///   (kernel/kallsyms.c:kallsyms_show_value).
+///
+/// The files of tracefs belong to root, and writing to them takes no capability.
+pub const KEPT: CapabilitySet = CapabilitySet::SYS_RAWIO.union(CapabilitySet::SYSLOG);
 
 /// What becomes of a part that the kernel does not take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Deserialize)]
@@ -56,11 +63,23 @@ pub enum SandboxError {
 /// # Errors
 /// [`SandboxError`], if the mode requires what cannot be done.
 pub fn drop_privileges(mode: Mode) -> Result<(), SandboxError> {
-    if mode == Mode::Off {
+    apply(mode, || set_no_new_privs(true).map_err(|errno| SandboxError::NoNewPrivileges(errno.into())))?;
+    apply(mode, || drop_all_but_kept().map_err(SandboxError::Capabilities))
+}
+
+/// Drops all capabilities of the calling thread but [`KEPT`]. Threads inherit that. A service manager that has left no
+/// others need not allow capset(2).
+///
+/// # Errors
+/// Those of capset(2).
+fn drop_all_but_kept() -> io::Result<()> {
+    let had = capabilities(None)?;
+    let kept = had.permitted & KEPT;
+    let sets = CapabilitySets { effective: kept, permitted: kept, inheritable: CapabilitySet::empty() };
+    if had == sets {
         return Ok(());
     }
-    judge(mode, set_no_new_privs(true).map_err(|errno| SandboxError::NoNewPrivileges(errno.into())))?;
-    judge(mode, capabilities::drop_all_but_kept().map_err(SandboxError::Capabilities))
+    Ok(set_capabilities(None, sets)?)
 }
 
 /// The second step, for the threads that start after it: no files but these. A kernel from before Linux 5.13 has no
@@ -69,17 +88,10 @@ pub fn drop_privileges(mode: Mode) -> Result<(), SandboxError> {
 /// # Errors
 /// [`SandboxError`], if the mode requires what cannot be done.
 pub fn restrict_files(mode: Mode, files: &Files) -> Result<(), SandboxError> {
-    if mode == Mode::Off {
-        return Ok(());
-    }
-    judge(
-        mode,
-        match files::restrict(files) {
-            Ok(RulesetStatus::NotEnforced) => Err(SandboxError::NoLandlock),
-            Ok(_as_far_as_it_is_known) => Ok(()),
-            Err(error) => Err(SandboxError::Files(error)),
-        },
-    )
+    apply(mode, || match files::restrict(files)? {
+        RulesetStatus::NotEnforced => Err(SandboxError::NoLandlock),
+        _as_far_as_it_is_known => Ok(()),
+    })
 }
 
 /// The third step, for all threads, those that run and those that will: only the system calls that a
@@ -88,19 +100,20 @@ pub fn restrict_files(mode: Mode, files: &Files) -> Result<(), SandboxError> {
 /// # Errors
 /// [`SandboxError`], if the mode requires what cannot be done.
 pub fn filter_calls(mode: Mode) -> Result<(), SandboxError> {
-    if mode == Mode::Off {
-        return Ok(());
-    }
-    judge(mode, calls::apply().map_err(SandboxError::Calls))
+    apply(mode, || calls::apply().map_err(SandboxError::Calls))
 }
 
-fn judge(mode: Mode, applied: Result<(), SandboxError>) -> Result<(), SandboxError> {
-    match applied {
-        Err(error) if mode != Mode::Required => {
-            tracing::warn!(%error, "a part of the sandbox does not apply");
+/// Applies a part, as the mode says.
+fn apply(mode: Mode, part: impl FnOnce() -> Result<(), SandboxError>) -> Result<(), SandboxError> {
+    match mode {
+        Mode::Off => Ok(()),
+        Mode::On => {
+            if let Err(error) = part() {
+                tracing::warn!(%error, "a part of the sandbox does not apply");
+            }
             Ok(())
         }
-        applied => applied,
+        Mode::Required => part(),
     }
 }
 

@@ -163,7 +163,7 @@ fn a_daemon_without_a_sandbox_keeps_everything() {
 #[test]
 fn a_part_that_cannot_be_applied_counts_as_the_mode_says() {
     let failed = || Err(SandboxError::Capabilities(Errno::EPERM.into()));
-    judge(Mode::On, failed()).unwrap();
-    let error = judge(Mode::Required, failed()).unwrap_err();
+    apply(Mode::On, failed).unwrap();
+    let error = apply(Mode::Required, failed).unwrap_err();
     assert!(error.to_string().starts_with("cannot drop capabilities: "), "{error}");
 }

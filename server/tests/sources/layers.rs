@@ -42,7 +42,7 @@ const CRATES: &[Crate] = &[
             &["auth", "sandbox", "turns"],
             &["health", "auditor"],
             &["doctor"],
-            &["config", "shutdown", "telemetry"],
+            &["config", "shutdown", "start_error", "telemetry"],
             &["export"],
             &["rpc"],
             &["front", "declared"],

@@ -23,6 +23,11 @@ use super::{Tls, credential};
 use kprobed_lang::model::{Glob, LabelError, LabelSelector};
 use kprobed_trace::filter::Filter;
 
+/// The default of a setting that is a number.
+const fn number<const DEFAULT: u64>() -> u64 {
+    DEFAULT
+}
+
 /// All exporters. One without a section does not run.
 #[derive(Clone, Debug, Default, PartialEq, Eq, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -62,7 +67,7 @@ pub struct JsonLines {
     pub path: String,
     /// Milliseconds of events that a power cut may take from a file; 0 leaves it to the kernel when
     /// it writes to the disk.
-    #[serde(default = "JsonLines::default_sync_interval_ms")]
+    #[serde(default = "number::<1000>")]
     pub sync_interval_ms: u64,
     /// Only events of probes whose names match one of these globs. Empty: all.
     #[serde(default)]
@@ -76,10 +81,6 @@ pub struct JsonLines {
 }
 
 impl JsonLines {
-    fn default_sync_interval_ms() -> u64 {
-        1000
-    }
-
     /// How often a file is written to the disk. Absent: when the kernel likes.
     pub fn sync_interval(&self) -> Option<Duration> {
         (self.sync_interval_ms > 0).then(|| Duration::from_millis(self.sync_interval_ms))

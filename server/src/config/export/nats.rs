@@ -25,7 +25,7 @@ pub struct Nats {
     pub subject_prefix: String,
     /// Milliseconds between two messages that say that nothing happened, without which a reader of
     /// many hosts waits for this one; 0 for none.
-    #[serde(default = "Nats::default_heartbeat_ms")]
+    #[serde(default = "super::number::<2000>")]
     pub heartbeat_ms: u64,
     /// Makes the stream if it is missing, with these limits. Absent: it must exist.
     #[serde(default)]
@@ -63,7 +63,7 @@ pub struct NatsStream {
     #[serde(default)]
     pub max_age_s: u64,
     /// Servers that have a copy.
-    #[serde(default = "NatsStream::default_replicas")]
+    #[serde(default = "super::number::<1>")]
     pub replicas: u64,
 }
 
@@ -74,10 +74,6 @@ impl Nats {
 
     fn default_subject_prefix() -> String {
         "kprobed".to_owned()
-    }
-
-    const fn default_heartbeat_ms() -> u64 {
-        2000
     }
 
     /// Longest time without a message. Absent: no limit.
@@ -110,10 +106,6 @@ impl Nats {
 }
 
 impl NatsStream {
-    const fn default_replicas() -> u64 {
-        1
-    }
-
     /// How long it keeps a message. Zero: without limit.
     pub const fn max_age(&self) -> Duration {
         Duration::from_secs(self.max_age_s)

@@ -21,11 +21,11 @@ pub struct Otlp {
     #[serde(default)]
     pub traces: bool,
     /// Seconds between two reports of the figures, as metrics; 0 for none.
-    #[serde(default = "Otlp::default_metrics_interval_s")]
+    #[serde(default = "super::number::<60>")]
     pub metrics_interval_s: u64,
     /// KiB that a request may have. Receivers refuse more than 4 MiB unless they are configured
     /// otherwise.
-    #[serde(default = "Otlp::default_max_request_kib")]
+    #[serde(default = "super::number::<1024>")]
     pub max_request_kib: u64,
     /// Only probes whose names match one of these globs. Empty: all.
     #[serde(default)]
@@ -68,14 +68,6 @@ impl fmt::Debug for Secret {
 impl Otlp {
     const fn default_logs() -> bool {
         true
-    }
-
-    const fn default_metrics_interval_s() -> u64 {
-        60
-    }
-
-    const fn default_max_request_kib() -> u64 {
-        1024
     }
 
     /// Whether events are sent.

@@ -15,7 +15,7 @@ use tonic::metadata::{AsciiMetadataKey, AsciiMetadataValue, MetadataMap};
 use tonic::transport::{Channel, Endpoint, Uri};
 use tonic::{Extensions, Request};
 
-use crate::config::TlsError;
+use crate::config::Problem;
 use crate::config::export::{ClientTls, NetworkAddress, OTLP, Otlp, ServerUrl};
 use crate::export::sink::causes;
 use crate::export::{OpenError, SinkError};
@@ -94,7 +94,7 @@ async fn connect(address: NetworkAddress, tls: Option<Tls>) -> io::Result<Box<dy
     Ok(Box::new(TlsConnector::from(tls.config).connect(name, stream).await?))
 }
 
-fn tls(files: &ClientTls) -> Result<Tls, TlsError> {
+fn tls(files: &ClientTls) -> Result<Tls, Problem> {
     let mut config = crate::config::client_config("export.otlp.tls", files)?;
     config.alpn_protocols.push(b"h2".to_vec());
     Ok(Tls { config: config.into(), domain: files.domain.clone() })
