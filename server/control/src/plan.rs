@@ -95,7 +95,8 @@ impl KernelPlan {
     }
 
     /// Adds that files of the instance are restored.
-    pub(super) fn restore(&mut self, altered: impl Iterator<Item = &Alteration>) {
+    #[expect(single_use_lifetimes, reason = "`impl Trait` needs the name")]
+    pub(super) fn restore<'a>(&mut self, altered: impl Iterator<Item = &'a Alteration>) {
         for Alteration { file, wanted, .. } in altered {
             let word = match wanted.as_str() {
                 "" => String::new(),

@@ -132,7 +132,7 @@ impl<'a> PemFile<'a> {
     }
 
     fn problem(&self, why: impl fmt::Display) -> Problem {
-        let hint = if self.setting.ends_with(".key") {
+        let hint = if self.setting.rsplit('.').next() == Some("key") {
             "give the private key as PEM, without a passphrase"
         } else {
             "give certificates as PEM (`-----BEGIN CERTIFICATE-----`)"

@@ -168,17 +168,14 @@ impl Acceptor {
             if let Err(error) = socket.set_nodelay(true) {
                 tracing::debug!(%error, "cannot set TCP_NODELAY");
             }
-            match &tls {
-                Some(tls) => {
-                    let (acceptor, within) = (tls.acceptor(), self.serving.call_limits.handshake_time);
-                    self.take(peer, move |lane| secured(socket, acceptor, within, lane)).await;
-                }
-                None => {
-                    let loopback = move |lane: Lane| {
-                        ready(Ok((Following::new(socket, lane), Who::known(Principal::Loopback))))
-                    };
-                    self.take(peer, loopback).await;
-                }
+            if let Some(tls) = &tls {
+                let (acceptor, within) = (tls.acceptor(), self.serving.call_limits.handshake_time);
+                self.take(peer, move |lane| secured(socket, acceptor, within, lane)).await;
+            } else {
+                let loopback = move |lane: Lane| {
+                    ready(Ok((Following::new(socket, lane), Who::known(Principal::Loopback))))
+                };
+                self.take(peer, loopback).await;
             }
         }
     }

@@ -221,7 +221,7 @@ mod tests {
         let labels = [("team", "net"), ("tier", "one"), ("x", "")];
         let first = key("uid:1", request(&labels));
         assert_eq!((first.principal.as_str(), first.id.as_str()), ("uid:1", "deploy-1"));
-        let hex = first.fingerprint.0.strip_prefix("create ").unwrap();
+        let hex = first.fingerprint.strip_prefix("create ").unwrap();
         assert!(hex.len() == 64 && hex.bytes().all(|byte| byte.is_ascii_hexdigit()), "{hex}");
         for _ in 0..20 {
             let mut shuffled = labels;

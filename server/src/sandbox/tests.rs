@@ -104,7 +104,7 @@ fn only_the_kept_capabilities_are_left() {
         return inside("only_the_kept_capabilities_are_left");
     }
     drop_privileges(Mode::Required).unwrap();
-    let of_a_thread = thread::spawn(|| rustix::thread::capabilities(None).unwrap()).join().unwrap();
+    let of_a_thread = thread::spawn(|| capabilities(None).unwrap()).join().unwrap();
     for set in [of_a_thread.effective, of_a_thread.permitted, of_a_thread.inheritable] {
         assert!(KEPT.contains(set), "{set:?}");
     }
