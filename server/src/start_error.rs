@@ -1,7 +1,7 @@
 //! Why the daemon cannot start: what failed, on what and why, once, in one line; and what to do about it, for an
 //! operator who reads it in the journal.
 //!
-//! Owns how errors of the kernel, of the database and of files are told.
+//! Owns the words for errors of the kernel, of the database and of files.
 
 use std::io;
 use std::path::Path;

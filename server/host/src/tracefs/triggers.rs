@@ -1,5 +1,5 @@
-//! The `trigger` and `hist` files of an event in a tracing instance, and the synthetic events that hist triggers make of
-//! variables (kernel/trace/trace_events_synth.c).
+//! The `trigger` and `hist` files of an event in a tracing instance, and the synthetic events that hist triggers make
+//! of variables (kernel/trace/trace_events_synth.c).
 //!
 //! Owns that the trigger with which the kernel records its call stack behind each record of an event is there whenever
 //! the event is on. The kernel sets no filter and no list of threads before a trigger, so that its condition has all of
