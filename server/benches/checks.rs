@@ -42,7 +42,8 @@ fn runtime(name: &str) -> Runtime {
     Builder::new_multi_thread().worker_threads(1).thread_name(name).enable_all().build().unwrap()
 }
 
-/// Typical lines: places in and between instructions of many functions, arguments of several kinds.
+/// Typical lines: places in and between instructions of many functions, names that do not exist,
+/// arguments of several kinds.
 fn lines(kernel: &str) -> Vec<String> {
     let rows = world::rows("oracle", kernel);
     let arguments = ["a=$arg1:u64", "a=%di:x64 b=+8(%si):u32", "", "name=+0(%si):string"];
@@ -52,8 +53,14 @@ fn lines(kernel: &str) -> Vec<String> {
         .map(|index| {
             let row = &rows[index * stride % rows.len()];
             let argument = arguments[index % arguments.len()];
-            let offset = if index % 5 == 0 { String::new() } else { format!("+{}", row.offset) };
-            format!("p:x {}{offset} {argument}\n", row.function)
+            match index % 5 {
+                0 => format!("p:x {} {argument}\n", row.function),
+                1 => {
+                    let (head, tail) = row.function.split_at(row.function.len() / 2);
+                    format!("p:x {head}x{tail} {argument}\n")
+                }
+                _ => format!("p:x {}+{} {argument}\n", row.function, row.offset),
+            }
         })
         .collect()
 }
