@@ -1,6 +1,7 @@
 //! Test of the ways to the daemon: TLS with certificates of both sides, reflection, and places for those who come
 //! after clients that do nothing.
 
+use std::fs;
 use std::io;
 use std::os::unix::net::UnixStream;
 use std::sync::{Arc, Mutex};
@@ -81,6 +82,13 @@ fn is_open(socket: &UnixStream) -> bool {
     }
 }
 
+/// How many sockets a daemon has, its listener among them. The kernel lists each with the place of the listener.
+fn sockets_of(server: &Server) -> usize {
+    let directory = format!("{}/", server.socket().parent().unwrap().display());
+    let list = fs::read_to_string("/proc/net/unix").unwrap();
+    list.lines().filter(|line| line.contains(&directory)).count()
+}
+
 /// All on one thread, whose log is read.
 #[tokio::test]
 async fn idle_connections_keep_no_client_out() {
@@ -110,6 +118,13 @@ async fn idle_connections_keep_no_client_out() {
     let begun = Instant::now();
     while open() >= MOST_OF_PEER {
         assert!(begun.elapsed() < PATIENCE, "{} stay open", open());
+        tokio::time::sleep(Duration::from_millis(10)).await;
+    }
+    // When they are gone, so is what they took: the listener and the other client stay.
+    drop(held);
+    let begun = Instant::now();
+    while sockets_of(&server) != 2 {
+        assert!(begun.elapsed() < PATIENCE, "{} sockets stay", sockets_of(&server));
         tokio::time::sleep(Duration::from_millis(10)).await;
     }
     let text = String::from_utf8(logged.0.lock().unwrap().clone()).unwrap();

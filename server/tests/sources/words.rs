@@ -247,8 +247,9 @@ fn comments_are_found_across_lines() {
 
 #[test]
 fn what_users_read_is_plain() {
-    let (mut findings, mut seen) = (String::new(), 0);
+    let (mut findings, mut seen, mut helps) = (String::new(), 0, 0);
     for inner in files("") {
+        helps += usize::from(inner.starts_with(HELP));
         for Passage { line, text } in passages(&inner) {
             seen += 1;
             if OF_THE_KERNEL.contains(&text.as_str()) {
@@ -265,7 +266,7 @@ fn what_users_read_is_plain() {
             }
         }
     }
-    assert!(seen > 3000, "only {seen} passages were found");
+    assert!(seen > 3000 && helps > 30, "only {seen} passages and {helps} texts of help were found");
     assert!(findings.is_empty(), "these do not keep to server/README.md:\n{findings}");
 }
 
@@ -273,7 +274,9 @@ fn what_users_read_is_plain() {
 #[test]
 fn cannot_is_one_word() {
     let sources = files(".rs").chain(files(".sql")).chain(files(".txt"));
+    let mut seen = 0;
     for path in sources.filter(|path| !path.ends_with("tests/sources/words.rs")) {
+        seen += 1;
         let mut text = read(&path);
         for own in OF_THE_KERNEL {
             text = text.replace(own, "");
@@ -282,6 +285,7 @@ fn cannot_is_one_word() {
         let line = text.lines().position(|line| line.contains("can not"));
         assert_eq!(line, None, "{path}: write `cannot`");
     }
+    assert!(seen > 900, "only {seen} files were found");
 }
 
 #[test]

@@ -215,8 +215,7 @@ impl Machine {
     }
 
     /// As [`Machine::exec_streaming`], with `input` instead of the command's own, taken while it runs:
-    /// [`Frame::Data`] and [`Frame::Resize`]. The end
-    /// of the command does not wait for the end of `input`.
+    /// [`Frame::Data`] and [`Frame::Resize`]. The end of the command does not wait for the end of `input`.
     pub fn exec_with_input(
         &self,
         command: &Command,

@@ -1,6 +1,7 @@
 //! Acknowledged changes survive the daemon's death and the machine's; a clean stop leaves nothing
 //! behind.
 
+use std::collections::HashMap;
 use std::time::SystemTime;
 
 use anyhow::{Context as _, Result, ensure};
@@ -62,6 +63,8 @@ fn probes_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.daemon()?;
     add_three(&guest)?;
     guest.add("p:elsewhere/calls __x64_sys_getppid")?;
+    let labels = HashMap::from([("team".to_owned(), "net".to_owned())]);
+    let labelled = guest.wait_for(guest.client.change_labels("opens", labels, Vec::new()))??;
     guest.kill()?;
     // The kernel counts hits while no daemon reads, and these must not confuse the ledger.
     guest.workload(&["getppid", "700"])?;
@@ -73,6 +76,9 @@ fn probes_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
     ensure!(ledger.not_read == 0 && (300..320).contains(&ledger.read), "{ledger:?}");
     guest.delete("elsewhere/calls")?;
     expect_three(&guest)?;
+    // The revision is that which a client knows.
+    let back = guest.probe("opens")?;
+    ensure!(back.labels == labelled.labels && back.etag == labelled.etag, "{back:?}\n{labelled:?}");
     // What was deleted stays deleted.
     guest.delete("returns")?;
     guest.kill()?;

@@ -383,7 +383,7 @@ async fn a_deletion_of_nothing_is_refused() {
         (verdict.errno, verdict.by(), verdict.rule)
     };
     for line in ["-:keep/nosuch", "-:nosuch", "-:mine/two", "-:theirs/two"] {
-        assert!(neighbour.add("kprobe_events", line).is_err(), "{line}");
+        assert_eq!(neighbour.add("kprobe_events", line).unwrap_err().errno(), 2, "{line}");
         let expected = (2, RefusedBy::Kernel, "NO_SUCH_PROBE".to_owned());
         assert_eq!(verdict(line).await, expected, "{line}");
     }

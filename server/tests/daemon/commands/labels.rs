@@ -229,7 +229,15 @@ async fn the_library_selects_and_changes() {
 async fn a_probe_that_the_kernel_does_not_have_is_labelled() {
     let probes = vec![server::probe()];
     let host = Host::with(Setup { probes, foreign: &["p:kprobes/open vfs_read"], ..Setup::default() }).await;
-    let set = HashMap::from([("state".to_owned(), "lost".to_owned())]);
-    let probe = host.client().await.change_labels("open", set.clone(), Vec::new()).await.unwrap();
-    assert_eq!((probe.state(), &probe.labels), (ProbeState::Failed, &set), "{probe:?}");
+    let client = host.client().await;
+    let [team, lost] =
+        [("team", "net"), ("state", "lost")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+    client.change_labels("open", HashMap::from([team.clone()]), Vec::new()).await.unwrap();
+    client.change_labels("open", HashMap::from([lost.clone()]), Vec::new()).await.unwrap();
+    let probe = client.get_probe("open").await.unwrap();
+    assert_eq!(
+        (probe.state(), &probe.labels),
+        (ProbeState::Failed, &HashMap::from([team, lost])),
+        "{probe:?}"
+    );
 }

@@ -128,10 +128,7 @@ impl DaemonGuest {
     /// Starts it in the background, and waits until it says that it observes.
     pub(crate) fn start_observing(&self, arguments: &str) -> Result<Running> {
         let mut observer = self.start_ctl(arguments)?;
-        while !observer.printed()?.contains("observing ") {
-            ensure!(observer.ended()?.is_none(), "it has ended: {}", observer.printed()?);
-            thread::sleep(Duration::from_millis(20));
-        }
+        observer.until("it observes", |observer| Ok(observer.printed()?.contains("observing ")))?;
         Ok(observer)
     }
 
@@ -141,10 +138,7 @@ impl DaemonGuest {
         let subscribers = || Ok::<_, anyhow::Error>(self.ledger()?.subscribers.len());
         let before = subscribers()?;
         let mut observer = self.start_ctl(&format!("observe {arguments}"))?;
-        while subscribers()? == before {
-            ensure!(observer.ended()?.is_none(), "it has ended: {}", observer.printed()?);
-            thread::sleep(Duration::from_millis(20));
-        }
+        observer.until("it is subscribed", |_| Ok(subscribers()? != before))?;
         work()?;
         let said = observer.end()?;
         ensure!(said.code == 0, "{said:?}");
@@ -187,6 +181,17 @@ impl Running {
     /// How it has ended, if it has.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
         Ok(self.child.try_wait()?)
+    }
+
+    /// Waits until something is so, while it runs.
+    fn until(&mut self, what: &str, is_so: impl Fn(&Self) -> Result<bool>) -> Result<()> {
+        let begun = Instant::now();
+        while !is_so(self)? {
+            ensure!(self.ended()?.is_none(), "it has ended: {}", self.printed()?);
+            ensure!(begun.elapsed() < PATIENCE, "{what}: not within {PATIENCE:?}: {}", self.printed()?);
+            thread::sleep(Duration::from_millis(20));
+        }
+        Ok(())
     }
 
     /// Interrupts it, as Ctrl-C does.
