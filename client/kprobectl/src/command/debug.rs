@@ -146,7 +146,8 @@ fn write(opened: File, parts: &[(&'static str, String)]) -> io::Result<()> {
 /// Characters that end the authority of an address, also in JSON.
 const ENDS: &[char] = &['/', '?', '#', '"', '\\', ' ', '\n', '\t', '\'', '<', '>'];
 
-/// The text with `***` in place of `user:password` in addresses.
+/// The text with `***` in place of `user:password` in addresses: of whatever stands before the `@` in the authority of
+/// an address with a scheme. It removes too much rather than too little.
 fn without_credentials(text: &str) -> String {
     let mut redacted = String::with_capacity(text.len());
     let mut rest = text;

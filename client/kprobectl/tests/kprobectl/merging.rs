@@ -465,3 +465,32 @@ async fn a_host_that_is_far_ahead_is_not_read() {
         assert_eq!(account.outcome, Outcome::Answered);
     }
 }
+
+/// By them a gap without a time has an end.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_gap_comes_with_the_last_arrivals_before_it() {
+    let mut dying = Scripted::start(Way::Unix, Instant::now(), Duration::ZERO);
+    let host = Host {
+        name: "dying".to_owned(),
+        target: dying.address().parse().unwrap(),
+        options: ConnectOptions::default(),
+    };
+    let mut merged = MergedStream::open(vec![host], StreamRequest::new(), MergeOptions::default());
+    let mut given = Vec::new();
+    let arrived = loop {
+        match tokio::time::timeout(DEADLINE, merged.next()).await.unwrap().unwrap() {
+            MergedItem::State(change) if change.state == HostState::Live => dying.record([0]),
+            MergedItem::Event(event) => {
+                given.push((event.row.cpu(), event.row.timestamp_ns()));
+                dying.kill();
+                dying.record(1..8);
+                dying.forget_history();
+                dying.revive();
+            }
+            MergedItem::Loss { arrived, .. } => break arrived,
+            _ => {}
+        }
+    };
+    assert_eq!(given.len(), 1);
+    assert_eq!(arrived, given);
+}
