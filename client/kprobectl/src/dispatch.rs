@@ -21,15 +21,8 @@ pub(crate) async fn run(mut cli: Cli, output: &mut Output) -> Exit {
         Ok(None) => Box::pin(on_one(cli, output)).await,
     };
     let result = result.and_then(|exit| output.flush().map(|()| exit).map_err(Failure::from));
-    result.unwrap_or_else(|failure| ended_by(&failure, is_diff, output))
-}
-
-/// The exit code after a failure. That of `diff` for a refusal says that there is a difference.
-fn ended_by(failure: &Failure, is_diff: bool, output: &mut Output) -> Exit {
-    match failure.report(output) {
-        Exit::Refused if is_diff => Exit::Usage,
-        exit => exit,
-    }
+    let result = result.map_err(|failure| if is_diff { failure.of_diff() } else { failure });
+    result.unwrap_or_else(|failure| failure.report(output))
 }
 
 /// Resolves the hosts of the command, or its one daemon.

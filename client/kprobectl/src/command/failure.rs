@@ -139,6 +139,13 @@ impl Failure {
         &self.hints
     }
 
+    /// The same as a failure of `diff`, which says by the exit code of a refusal that there is a difference.
+    #[must_use]
+    pub(crate) fn of_diff(self) -> Self {
+        let exit = if self.exit == Exit::Refused { Exit::Usage } else { self.exit };
+        Self { exit, more: self.more.into_iter().map(Self::of_diff).collect(), ..self }
+    }
+
     /// Prints the failure and gives its exit code.
     pub(crate) fn report(&self, output: &mut Output) -> Exit {
         if self.exit != Exit::Success {
