@@ -1,5 +1,4 @@
-//! Plans: everything that is done to the kernel for some changes, in order, as values that print as
-//! shell commands.
+//! Plans: everything that is done to the kernel for some changes, in order, as shell commands.
 //!
 //! Owns the order of the steps of several changes, and which instance the daemon uses between them.
 //! Plain functions, which never write: [`super::judge`] makes the plan of a request from the same

@@ -155,11 +155,14 @@ impl Controller {
         let (probes, damaged): (Vec<_>, Vec<_>) = probes.partition(|probe| probe.require_readable().is_ok());
         let out = |probe: &Arc<Probe>| Probe { own: None, schema: None, ..Probe::clone(probe) };
         let mut works: Vec<_> = damaged.iter().map(|probe| keeping_out(probe, out(probe))).collect();
+        // That takes long: what the kernel has is read after it, right before it is changed.
+        let compared = self.compared(probes).await;
+        let probes: Vec<_> = compared.iter().map(|(probe, _)| Arc::clone(probe)).collect();
         let observed = self.observer.observe(&probes);
         let list = self.tracefs().kprobe_list().unwrap_or_default();
         let checker = Arc::clone(&self.parts.checker);
         let mut facts = checker.recent_facts();
-        for (probe, compared) in self.compared(probes).await {
+        for (probe, compared) in compared {
             let probe = match compared {
                 Ok(now) => self.parts.registry.put(now),
                 Err(held) => {

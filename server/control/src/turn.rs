@@ -19,7 +19,7 @@ pub(super) type Account = String;
 
 /// A command on its way to the control thread.
 pub(super) struct QueuedCommand {
-    /// Who asks. Absent for the daemon, and for requests that change nothing.
+    /// Who asks. Absent for the daemon, for what only reads, and for repairs, which are of all probes.
     pub(super) caller: Option<Caller>,
     /// What it asks for, for the log.
     pub(super) kind: &'static str,

@@ -294,7 +294,10 @@ impl Database {
             Err(Failed { error, .. }) => Err(Failed { error, at_commit: false }),
         };
         let Failed { error, at_commit } = match outcome {
-            Ok(value) => return Ok(value),
+            Ok(value) => {
+                self.stored();
+                return Ok(value);
+            }
             Err(failed) => failed,
         };
         let mut in_doubt = at_commit
@@ -334,6 +337,7 @@ impl Database {
             Ok(())
         };
         self.transaction(link, write).await?;
+        self.stored();
         link.owed.clear();
         link.kept = 0;
         if let Some(reserve) = &mut link.reserve {
@@ -372,13 +376,17 @@ impl Database {
         execute(connection, "COMMIT").await.map_err(|error| Failed { error, at_commit: true })?;
         link.proven = true;
         link.audit_head = audit_head;
-        self.lock_health().failing = false;
         // While the connection is still held: the daemon's log has them in the order of the audit log.
         for (Head { sequence, digest }, record) in audited {
             tracing::info!(target: "kprobed::audit", sequence, %digest, record, "audit entry");
         }
-        self.written.send_replace(());
         Ok(value)
+    }
+
+    /// What was to be stored is. A page that only shows whether that is possible is not meant.
+    fn stored(&self) {
+        self.lock_health().failing = false;
+        self.written.send_replace(());
     }
 
     /// Writes corrections: now, or before the next transaction that succeeds. Until then the reserve has them.

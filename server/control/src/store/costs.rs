@@ -1,6 +1,6 @@
 //! Costs in the database: what a hit takes on this host.
 //!
-//! Owns their tables. Never reads the figures: [`crate::control`] does.
+//! Owns their tables. Never reads the figures: [`crate::budget`] does.
 
 use sqlx::SqliteConnection;
 

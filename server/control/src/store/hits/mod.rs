@@ -7,7 +7,7 @@
 //! minute that the look ends; a counter that goes back was restarted at zero. Looks are taken at whole
 //! minutes: unless a look is late, what a minute has is what happened in it. Sums are exact in any case.
 //! "Not hit" takes no room: it is the rest of the time that was watched, which is kept once for all
-//! probes ([`watch`]), and cut to the life of the series. So a rate is one of the seconds that were watched.
+//! probes ([`rates`]), and cut to the life of the series. So a rate is one of the seconds that were watched.
 //!
 //! All times are whole seconds since 1970. Keys begin with the time: so rolling up appends, pages are full,
 //! and what goes is a range.

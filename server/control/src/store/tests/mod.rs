@@ -336,6 +336,25 @@ async fn a_file_that_was_taken_away_is_not_written_to() {
     assert!(!store.health().failing && store.health().last_failure.is_some());
 }
 
+/// The page that is rewritten before does not count as stored.
+#[tokio::test]
+async fn what_is_owed_and_cannot_be_paid_is_no_success() {
+    let directory = tempfile::tempdir().unwrap();
+    let store = open(directory.path()).await;
+    let record = create(&store, new_probe("a")).await.unwrap();
+    let (wal, aside) = (directory.path().join("kprobed.db-wal"), directory.path().join("aside"));
+    std::fs::rename(&wal, &aside).unwrap();
+    create(&store, new_probe("b")).await.unwrap_err();
+    std::fs::rename(&aside, &wal).unwrap();
+    let changes = store.audit_changes();
+    // Its name is taken.
+    let uid = ProbeUid(record.uid.0 + 1);
+    let same_name = Box::new(Record { uid, ..record });
+    store.database.pay_or_owe(vec![Owed::Row { uid, record: Some(same_name), request: None }]).await;
+    assert_eq!(store.database.owed().await, 1);
+    assert!(store.health().failing && !changes.has_changed().unwrap());
+}
+
 #[tokio::test]
 async fn uids_are_never_given_out_twice() {
     let directory = tempfile::tempdir().unwrap();
