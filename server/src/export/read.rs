@@ -1,6 +1,7 @@
 //! Decoding a chunk into rows and columns, with the code that clients decode their streams with.
 
 use std::collections::HashSet;
+use std::sync::Arc;
 
 use kprobed_event::{Batch, Decoder, Loss, MalformedError, StreamItem};
 use kprobed_proto::v1;
@@ -9,7 +10,7 @@ use prost::Message as _;
 use thiserror::Error;
 
 use kprobed_host::kernel::{HostIdentity, TRACE_CLOCK};
-use kprobed_trace::pipeline::{self, Delivery, WATERMARK_SLACK};
+use kprobed_trace::pipeline::{self, Delivery, Origin, WATERMARK_SLACK};
 use kprobed_trace::spool::Cursor;
 use kprobed_trace::wire::schema_message;
 
@@ -32,6 +33,8 @@ pub(crate) enum ReadError {
 pub(crate) struct Reader {
     decoder: Decoder,
     known: HashSet<u32>,
+    /// The probes whose schemas were read last: the history names all probes with each batch, in one list.
+    last: Option<Arc<[Arc<Origin>]>>,
     wall_offset_ns: i64,
 }
 
@@ -43,11 +46,15 @@ impl Reader {
 
     /// Events.
     pub(crate) fn batch(&mut self, delivery: &Delivery) -> Result<Batch, ReadError> {
-        for origin in delivery.origins.iter() {
-            if self.known.insert(origin.schema_id) {
-                let schema = schema_message(origin.schema_id, &origin.name, origin.uid, &origin.schema, None);
-                self.decoder.item(v1::StreamEventsResponse { message: Some(Message::Schema(schema)) })?;
+        if !self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &delivery.origins)) {
+            for origin in delivery.origins.iter() {
+                if self.known.insert(origin.schema_id) {
+                    let schema =
+                        schema_message(origin.schema_id, &origin.name, origin.uid, &origin.schema, None);
+                    self.decoder.item(v1::StreamEventsResponse { message: Some(Message::Schema(schema)) })?;
+                }
             }
+            self.last = Some(Arc::clone(&delivery.origins));
         }
         self.wall_offset_ns = delivery.wall_offset_ns;
         let message = v1::StreamEventsResponse::decode(delivery.message.clone())?;
