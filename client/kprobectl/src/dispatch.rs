@@ -128,9 +128,9 @@ mod tests {
         let mut output = Output::new(&global).keeping();
         let closed = Failure::from(io::Error::from(io::ErrorKind::BrokenPipe));
         assert!(closed.is_broken_pipe());
-        assert_eq!(ended_by(&closed, true, &mut output), Exit::Success);
-        let failed = Failure::refused("no", "yes");
-        assert_eq!(ended_by(&failed, true, &mut output), Exit::Usage);
-        assert_eq!(ended_by(&failed, false, &mut output), Exit::Refused);
+        assert_eq!(closed.of_diff().report(&mut output), Exit::Success);
+        let failed = || Failure::refused("no", "yes");
+        assert_eq!(failed().of_diff().report(&mut output), Exit::Usage);
+        assert_eq!(failed().report(&mut output), Exit::Refused);
     }
 }

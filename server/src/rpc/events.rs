@@ -24,7 +24,7 @@ use kprobed_control::{ControlHandle, Probe, Sight};
 use kprobed_host::kernel::{ClockMapping, HostIdentity};
 use kprobed_trace::feed::{Feed, Log};
 use kprobed_trace::filter::KernelFilterFeatures;
-use kprobed_trace::pipeline::{Delivery, Hub, Item, View};
+use kprobed_trace::pipeline::{Delivery, Hub, Item, Loss, LossCause, View};
 use kprobed_trace::spool::Cursor;
 use kprobed_trace::wire::{Projection, schema_message};
 
@@ -116,7 +116,7 @@ impl EventMessages {
         self.ready.push_back(v1::StreamEventsResponse { message: Some(message) }.into());
     }
 
-    fn push_events(&mut self, delivery: &Delivery) -> Result<(), Error> {
+    fn push_events(&mut self, delivery: &Delivery) {
         // If an entry begins before the watermark, all of its events count, since their times are not compared one by
         // one here: an upper bound.
         if delivery.span.first_ns < self.watermark_ns {
@@ -125,7 +125,15 @@ impl EventMessages {
         if let Some(rows) = &mut self.rows {
             let sequence = delivery.sequence + delivery.log_events;
             let end = cursor_of(&Cursor { sequence, ..self.run }).into();
-            return rows.take(delivery, &self.projection, end).map_err(Error::internal);
+            if let Err(error) = rows.take(delivery, &self.projection, end) {
+                // What is stored in the history is delivered as it is. The stream goes on with what follows.
+                tracing::warn!(%error, "events cannot be read");
+                let (count, before_ns) = (Some(delivery.events), delivery.span.first_ns);
+                self.push(Message::Loss(
+                    (&Loss::on(delivery.cpu, LossCause::Damaged, count, before_ns)).into(),
+                ));
+            }
+            return;
         }
         for origin in delivery.origins.iter() {
             if self.known_schemas.insert(origin.schema_id) {
@@ -141,7 +149,6 @@ impl EventMessages {
             }
         }
         self.ready.push_back(delivery.message.clone().into());
-        Ok(())
     }
 
     async fn next(&mut self) -> Result<Option<encoded::StreamEventsResponse>, Error> {
@@ -177,7 +184,7 @@ impl EventMessages {
                 Some(Item::Progress(sequence)) => {
                     self.push(Message::Progress(place(&self.feed, sequence)));
                 }
-                Some(Item::Batch(delivery)) => self.push_events(&delivery)?,
+                Some(Item::Batch(delivery)) => self.push_events(&delivery),
                 // A feed has no marks.
                 Some(Item::Mark(_)) => {}
             }
