@@ -19,6 +19,10 @@ use kprobed_trace::wire::{Projected, Projection};
 const MESSAGE_ROWS: usize = 512;
 const MESSAGE_BYTES: usize = 256 << 10;
 
+/// Schemas that are kept from one batch to the next, unless a batch names as many itself. Probes come and go as long
+/// as a stream lasts.
+const KEPT_SCHEMAS: usize = 4096;
+
 /// Batches that are sent as rows, message by message.
 pub(super) struct BatchRows {
     reader: Reader,
@@ -54,6 +58,10 @@ impl BatchRows {
         projection: &Projection,
         end: v1::Cursor,
     ) -> Result<(), ReadError> {
+        // Each batch names its schemas again.
+        if self.projected.len() > KEPT_SCHEMAS.max(2 * delivery.origins.len()) {
+            self.begin_epoch();
+        }
         for origin in delivery.origins.iter() {
             self.projected.entry(origin.schema_id).or_insert_with(|| projection.of(&origin.schema.fields));
         }
@@ -155,5 +163,31 @@ fn event_context(context: Context) -> v1::EventContext {
         bh_off: context.bh_off(),
         preempt_depth: context.preempt_depth().into(),
         migrate_disable_depth: context.migrate_disable_depth().into(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use kprobed_trace::pipeline::samples::{hub, publish, source};
+    use kprobed_trace::pipeline::{Item, View};
+
+    use super::*;
+
+    #[tokio::test]
+    async fn schemas_of_probes_that_are_gone_are_not_kept() {
+        let hub = hub();
+        let subscription = hub.subscribe(View::default());
+        subscription.attach();
+        let mut rows = BatchRows::new();
+        for schema_id in 1..=u32::try_from(KEPT_SCHEMAS + 9).unwrap() {
+            publish(&hub, &source("a", schema_id), 0, 2, schema_id.into());
+            let Ok(Item::Batch(delivery)) = subscription.next().await else { panic!("no events") };
+            rows.take(&delivery, &Projection::default(), v1::Cursor::default()).unwrap();
+            let message = rows.next().unwrap();
+            let probes: Vec<_> = message.events.iter().map(|event| event.probe.as_str()).collect();
+            assert_eq!((probes, message.cursor), (vec!["kprobes/a"; 2], Some(v1::Cursor::default())));
+            assert_eq!(rows.next(), None);
+            assert!(rows.projected.len() <= KEPT_SCHEMAS + 1);
+        }
     }
 }
