@@ -6,6 +6,7 @@
 #![forbid(unsafe_code)]
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
+mod bound;
 mod decision;
 mod file;
 mod limits;
@@ -17,9 +18,10 @@ mod role;
 #[cfg(test)]
 mod tests;
 
+pub use bound::Bound;
 pub use decision::{Decision, Missing, Question, RuleName};
 pub use file::{RoleFileError, RoleProblem};
-pub use limits::{Amount, Bound, Limit, Limits};
+pub use limits::{Amount, Limit, Limits};
 pub use method::{METHODS, Method, Scope, Verb};
 pub use pattern::{PatternError, PrincipalPattern};
 pub use principal::Principal;

@@ -28,6 +28,10 @@ pub(crate) enum ReadError {
     Other,
 }
 
+/// Schemas that are kept from one batch to the next, unless a batch names as many itself. Probes come and go as long
+/// as a stream lasts.
+pub(crate) const KEPT_SCHEMAS: usize = 4096;
+
 /// What is remembered from one chunk to the next.
 #[derive(Debug, Default)]
 pub(crate) struct Reader {
@@ -46,6 +50,10 @@ impl Reader {
 
     /// Events.
     pub(crate) fn batch(&mut self, delivery: &Delivery) -> Result<Batch, ReadError> {
+        // Each batch names its schemas again.
+        if self.known.len() > KEPT_SCHEMAS.max(2 * delivery.origins.len()) {
+            self.begin_epoch();
+        }
         if !self.last.as_ref().is_some_and(|last| Arc::ptr_eq(last, &delivery.origins)) {
             for origin in delivery.origins.iter() {
                 if self.known.insert(origin.schema_id) {
@@ -62,6 +70,12 @@ impl Reader {
             Some(StreamItem::Batch(batch)) => Ok(batch),
             _ => Err(ReadError::Other),
         }
+    }
+
+    /// How many schemas it keeps.
+    #[cfg(test)]
+    pub(crate) fn schemas(&self) -> usize {
+        self.known.len()
     }
 
     /// A gap.

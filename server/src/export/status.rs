@@ -182,7 +182,7 @@ impl Exporters {
 #[cfg(test)]
 mod tests {
     use kprobed_proto::v1;
-    use kprobed_trace::pipeline::samples::hub;
+    use kprobed_trace::pipeline::samples::{hub, publish, source};
     use kprobed_trace::spool::BootId;
 
     use super::*;
@@ -190,8 +190,10 @@ mod tests {
     /// Every term reaches the message. A field of the message without a line here does not compile.
     #[test]
     fn every_term_arrives() {
-        let place = Cursor { boot_id: BootId([7; 16]), epoch: 1, sequence: 0 };
-        let shared = Shared::new("otlp", "http://127.0.0.1:4317".to_owned(), hub(), place);
+        let place = Cursor { boot_id: BootId([7; 16]), epoch: 1, sequence: 2 };
+        let hub = hub();
+        let shared = Shared::new("otlp", "http://127.0.0.1:4317".to_owned(), Arc::clone(&hub), place);
+        publish(&hub, &source("a", 1), 0, 7, 1000);
         let retry_time = SystemTime::UNIX_EPOCH;
         shared.failed("no route", retry_time);
         let walked = Walked { places: 10, selected: 3, not_selected: 4, expired: 3, unknown_gaps: 6 };
@@ -211,9 +213,9 @@ mod tests {
         let expected = ExporterLedger {
             name: "otlp".to_owned(),
             start_time: status.start_time,
-            read: Some(10),
+            read: Some(15),
             acknowledged: 1,
-            queued: Some(0),
+            queued: Some(5),
             dropped: 2,
             expired: 3,
             not_selected: 4,
@@ -226,7 +228,7 @@ mod tests {
             failures_in_a_row: 2,
             retry_time: Some(retry_time.into()),
             acknowledged_time: status.acknowledged_time,
-            cursor: Some(v1::Cursor { boot_id: place.boot_id.to_string(), epoch: 1, sequence: 0 }),
+            cursor: Some(v1::Cursor { boot_id: place.boot_id.to_string(), epoch: 1, sequence: 2 }),
             refusal: "no body".to_owned(),
             place_error: "the disk is full".to_owned(),
             dropped_spans: 8,

@@ -303,6 +303,7 @@ mod tests {
         drop(far);
         assert!(has_left(&near));
     }
+
     #[test]
     fn what_was_not_logged_is_counted() {
         let (rarely, mut told) = (RateLimitedLog::default(), Vec::new());

@@ -403,7 +403,7 @@ mod tests {
         let second = all.admit(root).unwrap().0;
         let (_one, two) = (first.call(), second.call());
         let refusal = all.admit(root).unwrap_err();
-        assert_eq!(refusal.message, busy(root, 2));
+        assert_eq!((refusal.reason, refusal.message), (Reason::TOO_MANY_CONNECTIONS, busy(root, 2)));
         assert_eq!(first.idle_since(), None);
         drop(two);
         assert!(second.idle_since().is_some());
@@ -450,6 +450,7 @@ mod tests {
         assert_eq!(all.admission.existing(), 1);
         assert_eq!(all.admit(address(3)).unwrap().1, None);
     }
+
     #[test]
     fn the_rest_of_the_daemon_has_descriptors() {
         assert_eq!(for_connections(1024, 2), 440);

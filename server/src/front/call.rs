@@ -339,6 +339,7 @@ mod tests {
         assert!(["", "-1", "many", "\u{ff}", "99999999999999999999"].iter().all(|text| of(text) == u64::MAX));
         assert_eq!(hosts_of_command(&HeaderMap::new()), 1);
     }
+
     #[test]
     fn deadlines_are_read() {
         let read = |text: &str| {

@@ -10,7 +10,7 @@ use kprobed_event::{Address, Context, FieldSchema, Group, Row, TimeOrdered, Valu
 use kprobed_proto::v1;
 use prost::Message as _;
 
-use crate::export::{ReadError, Reader};
+use crate::export::{KEPT_SCHEMAS, ReadError, Reader};
 use kprobed_trace::pipeline::Delivery;
 use kprobed_trace::wire::{Projected, Projection};
 
@@ -54,6 +54,10 @@ impl BatchRows {
         projection: &Projection,
         end: v1::Cursor,
     ) -> Result<(), ReadError> {
+        // Each batch names its schemas again.
+        if self.projected.len() > KEPT_SCHEMAS {
+            self.projected.clear();
+        }
         let batch = self.reader.batch(delivery)?;
         // The history names all probes with each batch.
         for schema in batch.groups().iter().map(Group::schema) {
@@ -167,7 +171,8 @@ mod tests {
     use kprobed_event::{FieldKind, Notation};
     use kprobed_lang::model::{ProbeName, ProbeUid};
     use kprobed_trace::decode::Schema;
-    use kprobed_trace::pipeline::{Origin, Span};
+    use kprobed_trace::pipeline::samples::{hub, publish, source};
+    use kprobed_trace::pipeline::{Item, Origin, Span, View};
 
     use super::*;
 
@@ -313,5 +318,23 @@ mod tests {
         assert_eq!((names, row.unproven.len()), (vec!["letter"], 0));
         assert_eq!((row.comm.as_str(), row.tid), ("cat", 7), "a task is found by its thread id");
         assert_eq!((row.location.as_str(), row.context), ("", None));
+    }
+
+    #[tokio::test]
+    async fn schemas_of_probes_that_are_gone_are_not_kept() {
+        let hub = hub();
+        let subscription = hub.subscribe(View::default());
+        subscription.attach();
+        let mut rows = BatchRows::new();
+        for schema_id in 1..=u32::try_from(KEPT_SCHEMAS + 9).unwrap() {
+            publish(&hub, &source("a", schema_id), 0, 2, schema_id.into());
+            let Ok(Item::Batch(delivery)) = subscription.next().await else { panic!("no events") };
+            rows.take(&delivery, &Projection::default(), v1::Cursor::default()).unwrap();
+            let message = rows.next().unwrap();
+            let probes: Vec<_> = message.events.iter().map(|event| event.probe.as_str()).collect();
+            assert_eq!((probes, message.cursor), (vec!["kprobes/a"; 2], Some(v1::Cursor::default())));
+            assert_eq!(rows.next(), None);
+            assert!(rows.projected.len().max(rows.reader.schemas()) <= KEPT_SCHEMAS + 1);
+        }
     }
 }
