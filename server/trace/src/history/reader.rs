@@ -33,8 +33,8 @@ pub struct HistoryReader {
     begin: ReplayStart,
     /// Origins of the run that is being read, by schema number.
     origins: HashMap<u32, Arc<Origin>>,
-    /// The same origins as a list.
-    all_origins: Arc<[Arc<Origin>]>,
+    /// The same origins as a list, once an entry needs it.
+    all_origins: Option<Arc<[Arc<Origin>]>>,
     is_first: bool,
     last_ns: u64,
     watermark_ns: u64,
@@ -70,7 +70,7 @@ impl HistoryReader {
             replay: Replay::default(),
             begin,
             origins: HashMap::new(),
-            all_origins: Arc::default(),
+            all_origins: None,
             is_first: true,
             last_ns: 0,
             watermark_ns: 0,
@@ -133,7 +133,7 @@ impl HistoryReader {
         self.begin.since.iter_mut().for_each(Since::forget_time_stamp);
         self.replay.forget();
         self.origins.clear();
-        self.all_origins = Arc::default();
+        self.all_origins = None;
         (self.last_ns, self.watermark_ns) = (0, 0);
     }
 
@@ -170,7 +170,7 @@ impl HistoryReader {
 
     fn learn(&mut self, origin: Origin) {
         self.origins.insert(origin.schema_id, Arc::new(origin));
-        self.all_origins = self.origins.values().cloned().collect();
+        self.all_origins = None;
         self.replay.forget();
     }
 
@@ -224,7 +224,9 @@ impl HistoryReader {
         }
     }
 
-    fn as_it_is(&self, entry: &SpoolEntry) -> Delivery {
+    fn as_it_is(&mut self, entry: &SpoolEntry) -> Delivery {
+        let origins = &self.origins;
+        let all = self.all_origins.get_or_insert_with(|| origins.values().cloned().collect());
         Delivery {
             cpu: entry.key,
             sequence: entry.sequence,
@@ -232,7 +234,7 @@ impl HistoryReader {
             events: entry.events.into(),
             span: Span { first_ns: entry.first_ns, last_ns: entry.last_ns },
             wall_offset_ns: entry.wall_offset_ns,
-            origins: Arc::clone(&self.all_origins),
+            origins: Arc::clone(all),
             message: entry.payload.clone(),
         }
     }
