@@ -2,8 +2,8 @@
 //!
 //! Owns the notes that say what a short form, or a definition by a source line, became, and the confirmation of many
 //! probes. Never reads a definition itself, but for a call (`FUNCTION(ARGUMENTS) -> NAME`), which is two probes whose
-//! events a command joins. The return probe is the first of them, so that it records before the entry probe: a call that
-//! is under way when the command begins lacks its entry, and none its return.
+//! events a command joins. The return probe is the first of them, so that it records before the entry probe: a call
+//! that is under way when the command begins lacks its entry, and none its return.
 
 use kprobed_client::api::{CheckProbeResponse, Diagnostic, Diagnostics, RefusedBy, Verdict};
 use kprobed_client::{Client, Error, RpcError};
