@@ -16,14 +16,14 @@ use super::otlp::{self, Connection, OtlpSink};
 use super::prometheus::Prometheus;
 use super::status::Shared;
 use super::{Exporters, Sink};
-use crate::config::export::{AddressError, Export, Selection};
+use crate::config::export::{AddressError, Export};
 use crate::config::{PROMETHEUS, Problem, server_config};
 use crate::health::LabelsFile;
 use crate::shutdown::Tasks;
 use kprobed_control::store::Store;
 use kprobed_host::kernel::HostIdentity;
 use kprobed_trace::feed::Log;
-use kprobed_trace::pipeline::{Hub, Order};
+use kprobed_trace::pipeline::{Hub, Order, View};
 
 /// Records of OTLP are some fifteen times as large as events in their messages, and a failure
 /// repeats a chunk.
@@ -138,8 +138,8 @@ pub fn open(export: &Export, parts: &ExportParts) -> Result<Exporters, OpenError
 
 fn selection(
     exporter: &'static str,
-    read: Result<Selection, Vec<(&'static str, String)>>,
-) -> Result<Selection, OpenError> {
+    read: Result<View, Vec<(&'static str, String)>>,
+) -> Result<View, OpenError> {
     read.map_err(|wrong| {
         let each = wrong.iter().map(|(setting, why)| format!("`export.{exporter}.{setting}`: {why}"));
         OpenError::Settings(each.collect::<Vec<_>>().join("; "))
@@ -149,7 +149,7 @@ fn selection(
 fn start<S: Sink>(
     name: &'static str,
     destination: String,
-    (sink, selection, policy): (S, Selection, Policy),
+    (sink, selection, policy): (S, View, Policy),
     parts: &ExportParts,
 ) -> Arc<Shared> {
     let shared = Arc::new(Shared::new(name, destination, Arc::clone(&parts.hub), parts.log.now));

@@ -27,8 +27,8 @@ use tokio_rustls::rustls::ServerConfig;
 
 use super::OpenError;
 use super::metrics::Sources;
-use crate::config::export::Selection;
 use crate::shutdown::Tasks;
+use kprobed_trace::pipeline::View;
 
 /// Connections at a time. A Prometheus has one.
 const MAX_CONNECTIONS: usize = 16;
@@ -57,7 +57,7 @@ pub struct Prometheus {
 #[derive(Debug)]
 struct Scrape {
     sources: Sources,
-    selection: Selection,
+    selection: View,
     /// One reads the ledger at a time.
     turn: Mutex<()>,
 }
@@ -72,7 +72,7 @@ impl Prometheus {
     pub async fn bind(
         address: SocketAddr,
         tls: Option<ServerConfig>,
-        selection: Selection,
+        selection: View,
         sources: Sources,
     ) -> Result<Self, OpenError> {
         let listener =
