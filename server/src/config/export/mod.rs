@@ -8,7 +8,7 @@ mod nats;
 mod otlp;
 mod rules;
 
-pub use address::{AddressError, JsonLinesTarget, NATS, NetworkAddress, OTLP, Schemes, ServerUrl};
+pub use address::{JsonLinesTarget, NATS, NetworkAddress, OTLP, Schemes, ServerUrl};
 pub use nats::{HAS_NATS, Nats, NatsStream};
 pub use otlp::{Otlp, Secret};
 pub(super) use rules::problems;

@@ -42,8 +42,9 @@ use self::records::{Part, Records};
 use self::request::{Origin, Signal};
 use self::resource::scope;
 use super::read::Reader;
-use super::{Chunk, OpenError, Sent, Sink, SinkError};
+use super::{Chunk, Sent, Sink, SinkError};
 use crate::config::export::Otlp;
+use crate::start_error::StartError;
 use kprobed_trace::pipeline::Item;
 use kprobed_trace::spool::Cursor;
 
@@ -74,8 +75,8 @@ impl OtlpSink {
     /// For settings that were judged.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub fn new(settings: &Otlp, host: Host) -> Result<Self, OpenError> {
+    /// A file has changed since.
+    pub fn new(settings: &Otlp, host: Host) -> Result<Self, StartError> {
         Ok(Self {
             connection: Connection::new(settings)?,
             host,

@@ -25,9 +25,11 @@ use tokio::sync::{Mutex, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::OpenError;
 use super::metrics::Sources;
+use super::open::refused;
+use crate::health::{NETWORK_HINT, is_of_closed_network};
 use crate::shutdown::Tasks;
+use crate::start_error::StartError;
 use kprobed_trace::pipeline::View;
 
 /// Connections at a time. A Prometheus has one.
@@ -74,9 +76,11 @@ impl Prometheus {
         tls: Option<ServerConfig>,
         selection: View,
         sources: Sources,
-    ) -> Result<Self, OpenError> {
-        let listener =
-            TcpListener::bind(address).await.map_err(|source| OpenError::Listen { address, source })?;
+    ) -> Result<Self, StartError> {
+        let listener = TcpListener::bind(address).await.map_err(|error| {
+            let why = format!("cannot listen on `{address}` (`export.prometheus.listen`): {error}");
+            if is_of_closed_network(&error) { refused(why).fix(NETWORK_HINT) } else { refused(why) }
+        })?;
         let scrape = Arc::new(Scrape { sources, selection, turn: Mutex::new(()) });
         Ok(Self { listener, tls: tls.map(Arc::new), scrape })
     }
