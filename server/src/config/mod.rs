@@ -444,7 +444,7 @@ impl Config {
             problems.extend(found.into_iter().filter(|problem| !unread.contains(&problem.setting)));
         }
         let roles = match &config {
-            Some(Config { role: Some(_), .. }) => Roles::parse(text).map_err(|error| error.0),
+            Some(Config { role: Some(_), .. }) => Roles::parse(text),
             Some(Config { listen, .. }) => Ok(Roles::built_in(&listen.group)),
             // It is not even TOML.
             None => Ok(Roles::default()),
