@@ -8,7 +8,6 @@ mod credential;
 mod difference;
 pub mod export;
 mod file;
-mod host_size;
 mod paths;
 mod problem;
 mod rules;
@@ -18,9 +17,9 @@ mod tls;
 
 pub use difference::{SettingChange, after_reload, changes};
 pub use export::Export;
-pub use host_size::HostSize;
 pub(crate) use paths::SOCKET_SUFFIX;
 pub use problem::{Place, Problem, Severity};
+pub use rules::HostSize;
 pub use tls::{LISTEN, PROMETHEUS, client_config, server_config, tls_settings};
 
 use std::io;
