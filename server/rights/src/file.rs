@@ -220,7 +220,7 @@ impl Reader<'_> {
 }
 
 fn verbs() -> String {
-    Verb::ALL.map(|verb| format!("`{verb}`")).join(", ")
+    Verb::ALL.map(|verb| format!("`{}`", verb.name())).join(", ")
 }
 
 fn classes() -> String {

@@ -31,6 +31,6 @@ pub use checks::check;
 pub use exporter::{Exporter, Policy};
 pub use open::{ExportParts, open, serve};
 pub use pump::Chunk;
-pub(crate) use read::{KEPT_SCHEMAS, ReadError, Reader, cursor_of, started};
+pub(crate) use read::{KEPT_SCHEMAS, Reader, cursor_of, started};
 pub use sink::{Sent, Sink, SinkError};
 pub use status::Exporters;
