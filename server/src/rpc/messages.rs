@@ -109,11 +109,6 @@ const fn policy(policy: KernelChange) -> v1::KernelChange {
     }
 }
 
-/// A time in a request. Absent if it cannot be represented.
-pub(super) fn time(timestamp: Timestamp) -> Option<SystemTime> {
-    SystemTime::try_from(timestamp).ok()
-}
-
 /// A value of an enumeration in a request. A value of a later version is refused.
 pub(super) fn known<T, E>(value: Result<T, E>, field: &'static str) -> Result<T, Error> {
     value.map_err(|_unknown| {
