@@ -161,5 +161,6 @@ fn configuration(way: Way, places: &[Place], certificates: &Certificates) -> Str
 fn everybody() -> anyhow::Result<Arc<Rights>> {
     let text = "[[role]]\nname = \"everybody\"\nprincipals = [\"uid:0\", \"dns:*\"]\n\
         [[role.allow]]\nmethods = [\"all\"]\nreads = [\"all\"]\n";
-    Ok(Arc::new(Rights::new(Roles::parse(text)?, AuditQueue::new().0)))
+    let roles = Roles::parse(text).map_err(|problems| anyhow::anyhow!("{problems:?}"))?;
+    Ok(Arc::new(Rights::new(roles, AuditQueue::new().0)))
 }

@@ -71,7 +71,7 @@ mod tests {
     fn mistakes_in_limits_have_a_place() {
         let text = "[[role]]\nname = \"a\"\nprincipals = [\"uid:1\"]\n[role.limits]\nprobs = 1\nstreams = -1\n\
             connections = \"many\"\nqueue_bytes = 0\n";
-        let found = Roles::parse(text).unwrap_err().0;
+        let found = Roles::parse(text).unwrap_err();
         let mut shown: Vec<_> =
             found.iter().map(|one| (one.line, one.column, one.message.as_str())).collect();
         shown.sort_unstable();

@@ -38,22 +38,6 @@ impl fmt::Display for RuleName {
     }
 }
 
-/// Why no rule allows a request.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Missing {
-    /// The principal has no role.
-    Role,
-    /// No rule of its roles is about the method.
-    Method,
-    /// This rule allows it, apart from a condition.
-    Condition {
-        /// The rule that comes closest.
-        rule: RuleName,
-        /// What it does not allow.
-        condition: Condition,
-    },
-}
-
 /// The answer.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Decision {
@@ -61,8 +45,12 @@ pub enum Decision {
     Allowed(Option<RuleName>),
     /// Forbidden by this rule.
     Forbidden(RuleName),
-    /// No rule allows it.
-    NotAllowed(Missing),
+    /// The principal has no role.
+    NoRole,
+    /// No rule of its roles allows the method.
+    NoMethod,
+    /// The rule that comes closest allows it, apart from this condition.
+    Unmet(RuleName, Condition),
 }
 
 impl Decision {
@@ -75,10 +63,7 @@ impl Decision {
     #[must_use]
     pub fn without_reads(self) -> Self {
         match self {
-            Self::NotAllowed(Missing::Condition { rule, condition: Condition::Reads(_) }) => {
-                let condition = Condition::Reads(Reads::NONE);
-                Self::NotAllowed(Missing::Condition { rule, condition })
-            }
+            Self::Unmet(rule, Condition::Reads(_)) => Self::Unmet(rule, Condition::Reads(Reads::NONE)),
             other => other,
         }
     }
@@ -87,8 +72,8 @@ impl Decision {
     pub const fn rule(&self) -> Option<&RuleName> {
         match self {
             Self::Allowed(rule) => rule.as_ref(),
-            Self::Forbidden(rule) | Self::NotAllowed(Missing::Condition { rule, .. }) => Some(rule),
-            Self::NotAllowed(Missing::Role | Missing::Method) => None,
+            Self::Forbidden(rule) | Self::Unmet(rule, _) => Some(rule),
+            Self::NoRole | Self::NoMethod => None,
         }
     }
 }
@@ -100,9 +85,9 @@ impl fmt::Display for Decision {
             Self::Allowed(Some(rule)) => write!(f, "{rule} allows it"),
             Self::Allowed(None) => f.write_str("no rule is needed"),
             Self::Forbidden(rule) => write!(f, "{rule} forbids it"),
-            Self::NotAllowed(Missing::Role) => f.write_str("it has no role"),
-            Self::NotAllowed(Missing::Method) => f.write_str("none of its roles allows the method"),
-            Self::NotAllowed(Missing::Condition { rule, condition }) => {
+            Self::NoRole => f.write_str("it has no role"),
+            Self::NoMethod => f.write_str("none of its roles allows the method"),
+            Self::Unmet(rule, condition) => {
                 write!(f, "{rule} does not allow ")?;
                 match condition {
                     Condition::Functions => f.write_str("the function"),
@@ -136,7 +121,7 @@ impl Roles {
                 return Decision::Forbidden(name(role, rule));
             }
         }
-        let mut closest: Option<(usize, Missing)> = None;
+        let mut closest: Option<(usize, Decision)> = None;
         for role in self.of(principal) {
             for rule in role.allow.iter().filter(|rule| rule.names(method)) {
                 let Some(condition) = object.and_then(|object| rule.unmet(method, object)) else {
@@ -144,15 +129,15 @@ impl Roles {
                 };
                 let rank = rank(condition);
                 if closest.as_ref().is_none_or(|(least, _)| rank > *least) {
-                    closest = Some((rank, Missing::Condition { rule: name(role, rule), condition }));
+                    closest = Some((rank, Decision::Unmet(name(role, rule), condition)));
                 }
             }
         }
-        Decision::NotAllowed(match closest {
-            Some((_, missing)) => missing,
-            None if has_role => Missing::Method,
-            None => Missing::Role,
-        })
+        match closest {
+            Some((_, unmet)) => unmet,
+            None if has_role => Decision::NoMethod,
+            None => Decision::NoRole,
+        }
     }
 }
 

@@ -4,7 +4,6 @@
 //! reads a file: the caller gives the text.
 
 use std::collections::BTreeMap;
-use std::fmt;
 use std::ops::Range;
 
 use kprobed_lang::model::{Glob, LabelSelector};
@@ -28,18 +27,6 @@ pub struct RoleProblem {
     /// What to write instead; empty if the message says it.
     pub hint: String,
 }
-
-impl fmt::Display for RoleProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "line {}, column {}: {}", self.line, self.column, self.message)?;
-        if self.hint.is_empty() { Ok(()) } else { write!(f, " ({})", self.hint) }
-    }
-}
-
-/// All mistakes in a role file; never empty.
-#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("{}", .0.iter().map(ToString::to_string).collect::<Vec<_>>().join("; "))]
-pub struct RoleFileError(pub Vec<RoleProblem>);
 
 /// What else is in the file, such as the settings of the daemon, is left to others.
 #[derive(Deserialize)]
@@ -77,11 +64,11 @@ impl Roles {
     /// Reads a role file.
     ///
     /// # Errors
-    /// [`RoleFileError`] with all mistakes that can be found in one run.
-    pub fn parse(text: &str) -> Result<Self, RoleFileError> {
+    /// All mistakes that can be found in one run; at least one.
+    pub fn parse(text: &str) -> Result<Self, Vec<RoleProblem>> {
         let file: File = toml::from_str(text).map_err(|error| {
             let span = error.span().unwrap_or_default();
-            RoleFileError(vec![problem(text, &span, error.message().replace('\n', ", "), "")])
+            vec![problem(text, &span, error.message().replace('\n', ", "), "")]
         })?;
         let mut reader = Reader { text, problems: Vec::new() };
         let mut roles: Vec<Role> = Vec::new();
@@ -94,7 +81,7 @@ impl Roles {
             }
             roles.push(role);
         }
-        if reader.problems.is_empty() { Ok(Self { roles }) } else { Err(RoleFileError(reader.problems)) }
+        if reader.problems.is_empty() { Ok(Self { roles }) } else { Err(reader.problems) }
     }
 }
 
@@ -233,7 +220,7 @@ impl Reader<'_> {
 }
 
 fn verbs() -> String {
-    Verb::ALL.map(|verb| format!("`{verb}`")).join(", ")
+    Verb::ALL.map(|verb| format!("`{}`", verb.name())).join(", ")
 }
 
 fn classes() -> String {

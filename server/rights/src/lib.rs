@@ -19,8 +19,8 @@ mod role;
 mod tests;
 
 pub use bound::Bound;
-pub use decision::{Decision, Missing, Question, RuleName};
-pub use file::{RoleFileError, RoleProblem};
+pub use decision::{Decision, Question, RuleName};
+pub use file::RoleProblem;
 pub use limits::{Amount, Limit, Limits};
 pub use method::{METHODS, Method, Scope, Verb};
 pub use pattern::{PatternError, PrincipalPattern};

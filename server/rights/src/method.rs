@@ -3,8 +3,6 @@
 //! Owns the table. A method that is not in it is refused to every client: a test goes through the
 //! descriptors of the API, so that the build of a new method fails until it has a verb.
 
-use std::fmt;
-
 /// What a method does to the host, in the words of roles.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Verb {
@@ -39,12 +37,6 @@ impl Verb {
     /// The verb of this name.
     pub fn named(name: &str) -> Option<Self> {
         Self::ALL.into_iter().find(|verb| verb.name() == name)
-    }
-}
-
-impl fmt::Display for Verb {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(self.name())
     }
 }
 

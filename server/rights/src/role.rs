@@ -47,7 +47,7 @@ pub struct Roles {
 }
 
 /// A role.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Role {
     /// Its name.
     pub name: String,
@@ -62,7 +62,7 @@ pub struct Role {
 }
 
 /// One rule.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Rule {
     /// Where it stands in its file, from 1. 0 for a built-in rule.
     pub line: usize,
@@ -112,26 +112,11 @@ impl Roles {
     /// host's socket. No client over TCP may do anything.
     pub fn built_in(group: &str) -> Self {
         let pattern = |text: String| text.parse().ok();
-        let everything = Rule {
-            line: 0,
-            methods: vec![Methods::All],
-            functions: Vec::new(),
-            modules: Vec::new(),
-            groups: Vec::new(),
-            labels: None,
-            reads: Some(Reads::ALL),
-        };
+        let everything = Rule { methods: vec![Methods::All], reads: Some(Reads::ALL), ..Rule::default() };
         let principals =
             ["uid:0".to_owned(), format!("group:{group}")].into_iter().filter_map(pattern).collect();
-        Self {
-            roles: vec![Role {
-                name: "administrators".to_owned(),
-                principals,
-                allow: vec![everything],
-                deny: Vec::new(),
-                limits: Limits::default(),
-            }],
-        }
+        let (name, allow) = ("administrators".to_owned(), vec![everything]);
+        Self { roles: vec![Role { name, principals, allow, ..Role::default() }] }
     }
 
     /// The roles of a principal.

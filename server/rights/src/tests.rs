@@ -335,7 +335,7 @@ fn mistakes_have_a_place_and_a_remedy() {
     let text = "[[role]]\nname = \"a\"\nprincipals = [\"alice\", \"uid:x\"]\n[[role.allow]]\nmethods = [\"chnage\"]\n\
         [[role.allow]]\nmethods = [\"change\"]\n[[role.deny]]\nreads = [\"secrets\"]\nlabels = \"a=(\"\n\
         [[role]]\nname = \"a\"\nprincipals = []\n";
-    let found = Roles::parse(text).unwrap_err().0;
+    let found = Roles::parse(text).unwrap_err();
     let shown: Vec<_> = found.iter().map(|one| (one.line, one.column, one.message.as_str())).collect();
     assert_eq!(
         shown.get(..6).unwrap(),
@@ -349,7 +349,7 @@ fn mistakes_have_a_place_and_a_remedy() {
         ]
     );
     assert!(found.iter().all(|one| !one.hint.is_empty() || one.line == 10));
-    let unknown = Roles::parse("[[role]]\nname = \"a\"\nprincipals = [\"uid:0\"]\nalow = 1\n").unwrap_err().0;
+    let unknown = Roles::parse("[[role]]\nname = \"a\"\nprincipals = [\"uid:0\"]\nalow = 1\n").unwrap_err();
     assert_eq!(unknown.first().map(|one| (one.line, one.column)), Some((4, 1)));
 }
 

@@ -28,9 +28,9 @@ use crate::config::{CheckedConfig, Config, HostSize, Problem, SettingChange, cha
 use crate::declared::Keeper;
 use crate::doctor::{Doctor, LOCKDOWN, SkippedRuns};
 use crate::export::metrics::Sources;
-use crate::export::{self, ExportParts, OpenError};
+use crate::export::{self, ExportParts};
 use crate::front::{self, Gate, Inherited};
-use crate::health::{Declarations, LabelsFile, NETWORK_HINT, Storage, is_of_closed_network};
+use crate::health::{Declarations, LabelsFile, Storage};
 use crate::rpc::{self, Access, EventServer, HostInfo, Services};
 use crate::sandbox;
 use crate::shutdown::Tasks;
@@ -483,17 +483,6 @@ impl App {
 fn filter_features(host: &HostIdentity) -> KernelFilterFeatures {
     let since = |release| host.kernel_numbers().is_some_and(|numbers| numbers >= release);
     KernelFilterFeatures { functions: since((6, 4)), cpu_lists: since((6, 6)) }
-}
-
-/// The configuration was judged: a file has changed since, or the network is closed.
-impl From<OpenError> for StartError {
-    fn from(error: OpenError) -> Self {
-        let hint = match &error {
-            OpenError::Listen { source, .. } if is_of_closed_network(source) => NETWORK_HINT,
-            _ => "`kprobed --check-config` says what is wrong and what to write",
-        };
-        Self::new(format!("cannot export events: {error}")).fix(hint)
-    }
 }
 
 /// Opens the instance, or makes it. Removes one that could not be made completely.

@@ -8,7 +8,6 @@ mod credential;
 mod difference;
 pub mod export;
 mod file;
-mod host_size;
 mod paths;
 mod problem;
 mod rules;
@@ -18,9 +17,9 @@ mod tls;
 
 pub use difference::{SettingChange, after_reload, changes};
 pub use export::Export;
-pub use host_size::HostSize;
 pub(crate) use paths::SOCKET_SUFFIX;
 pub use problem::{Place, Problem, Severity};
+pub use rules::HostSize;
 pub use tls::{LISTEN, PROMETHEUS, client_config, server_config, tls_settings};
 
 use std::io;
@@ -444,7 +443,7 @@ impl Config {
             problems.extend(found.into_iter().filter(|problem| !unread.contains(&problem.setting)));
         }
         let roles = match &config {
-            Some(Config { role: Some(_), .. }) => Roles::parse(text).map_err(|error| error.0),
+            Some(Config { role: Some(_), .. }) => Roles::parse(text),
             Some(Config { listen, .. }) => Ok(Roles::built_in(&listen.group)),
             // It is not even TOML.
             None => Ok(Roles::default()),

@@ -9,13 +9,14 @@ use std::time::Duration;
 
 use kprobed_document::creation;
 use kprobed_proto::v1;
+use kprobed_proto::v1::DeclarationProblem;
 use tokio::time::{Instant, sleep, timeout};
 use tokio_util::sync::CancellationToken;
 
 use super::files::{self, Look};
 use super::plan::{Claim, DeclaredProbes, Task, declared_probes, plan};
 use super::watch::Watch;
-use crate::health::{DeclarationProblem, DeclarationState, Declarations};
+use crate::health::{DeclarationState, Declarations, in_words};
 use crate::rpc::changes::{declared_creation, declared_update};
 use crate::rpc::{messages, spec};
 use kprobed_control::auth::Caller;
@@ -99,7 +100,7 @@ impl Keeper {
         match look.clone() {
             Look::Unreadable(message) => {
                 let message = format!("{message}; all declared probes stay as they are");
-                state.problems.push(whole(message));
+                state.problems.push(DeclarationProblem { message, ..DeclarationProblem::default() });
             }
             Look::Absent => {
                 (done, state.problems) = self.bring_about(&DeclaredProbes::default(), &probes).await?;
@@ -112,7 +113,7 @@ impl Keeper {
                 let (changes, problems) = self.bring_about(&declared, &probes).await?;
                 done = changes;
                 state.problems.extend(problems);
-                state.problems.sort_by(|a, b| (&a.file, a.place).cmp(&(&b.file, b.place)));
+                state.problems.sort_by(|a, b| (&a.file, a.line, a.column).cmp(&(&b.file, b.line, b.column)));
             }
         }
         // Changed probes are looked at once more: others may have changed them meanwhile.
@@ -120,7 +121,7 @@ impl Keeper {
         let problems = state.problems.clone();
         if self.declarations.set(state) {
             for problem in &problems {
-                tracing::warn!(%problem, hint = problem.hint, "a declaration does not apply");
+                tracing::warn!(problem = %in_words(problem), hint = problem.hint, "a declaration does not apply");
             }
         }
         Ok(())
@@ -259,11 +260,6 @@ async fn change(watch: Option<&Watch>) {
     {}
 }
 
-/// A problem of the directory.
-fn whole(message: String) -> DeclarationProblem {
-    DeclarationProblem { file: String::new(), place: None, probe: None, message, hint: String::new() }
-}
-
 /// The problem that prevents a task.
 fn about(task: &Task, error: &Error) -> DeclarationProblem {
     let (message, hint) = (&error.message, error.hint().to_owned());
@@ -273,10 +269,10 @@ fn about(task: &Task, error: &Error) -> DeclarationProblem {
         Task::Remove { name, file, .. } => {
             return DeclarationProblem {
                 file: file.clone(),
-                place: None,
-                probe: name.parse().ok(),
+                probe: name.clone(),
                 message: format!("`{name}` is declared no more, and cannot be removed: {message}"),
                 hint,
+                ..DeclarationProblem::default()
             };
         }
     };

@@ -7,11 +7,12 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use kprobed_document::{Place, PlacedDocument, changed};
 use kprobed_proto::v1;
+use kprobed_proto::v1::DeclarationProblem;
 
 use super::files::Declaration;
-use crate::health::DeclarationProblem;
 use kprobed_control::error::Error;
 use kprobed_lang::model::ProbeName;
+use kprobed_verdict::message::length;
 
 /// A probe that a file declares.
 #[derive(Clone, Debug, PartialEq)]
@@ -24,14 +25,15 @@ pub(super) struct Claim {
 impl Claim {
     /// Something that is wrong with it.
     pub(super) fn problem(&self, place: Place, message: String, hint: String) -> DeclarationProblem {
-        DeclarationProblem {
-            file: self.file.clone(),
-            place: Some((place.line, place.column)),
-            probe: Some(self.name.clone()),
-            message,
-            hint,
-        }
+        DeclarationProblem { probe: self.name.to_string(), ..problem(&self.file, Some(place), message, hint) }
     }
+}
+
+/// Something that is wrong in a file.
+fn problem(file: &str, place: Option<Place>, message: String, hint: impl Into<String>) -> DeclarationProblem {
+    let (line, column) = place.map(|place| (length(place.line), length(place.column))).unwrap_or_default();
+    let (file, probe, hint) = (file.to_owned(), String::new(), hint.into());
+    DeclarationProblem { file, line, column, probe, message, hint }
 }
 
 /// The probes of all files together.
@@ -70,12 +72,8 @@ pub(super) fn declared_probes(files: Vec<Declaration>) -> DeclaredProbes {
 }
 
 fn read(file: &str, content: Result<String, String>) -> Result<Vec<PlacedDocument>, DeclarationProblem> {
-    let unread = |place: Option<Place>, message: &str, hint: &str| DeclarationProblem {
-        file: file.to_owned(),
-        place: place.map(|place| (place.line, place.column)),
-        probe: None,
-        message: format!("{message}; what the file declared before stays as it was"),
-        hint: hint.to_owned(),
+    let unread = |place: Option<Place>, message: &str, hint: &str| {
+        problem(file, place, format!("{message}; what the file declared before stays as it was"), hint)
     };
     let text = content.map_err(|message| unread(None, &message, ""))?;
     kprobed_document::read(&text).map_err(|problems| match problems.as_slice() {
@@ -94,13 +92,7 @@ impl DeclaredProbes {
         let name = match entry.document.name.parse::<ProbeName>() {
             Ok(name) => name,
             Err(error) => {
-                self.problems.push(DeclarationProblem {
-                    file: file.to_owned(),
-                    place: Some((name_place.line, name_place.column)),
-                    probe: None,
-                    message: error.to_string(),
-                    hint: "write GROUP/EVENT".to_owned(),
-                });
+                self.problems.push(problem(file, Some(name_place), error.to_string(), "write GROUP/EVENT"));
                 return;
             }
         };

@@ -3,6 +3,7 @@
 use kprobed_document::{creation, read as read_documents};
 
 use super::*;
+use crate::health::in_words;
 
 fn files(files: &[(&str, &str)]) -> Vec<Declaration> {
     let file = |(name, text): &(&str, &str)| Declaration {
@@ -60,7 +61,7 @@ fn understand(text: &str, of: &ProbeName) -> Result<v1::ProbeSpec, Error> {
 fn planned(declared: &[(&str, &str)], probes: &[v1::Probe]) -> (Vec<Task>, Vec<String>) {
     let declared = declared_probes(files(declared));
     let (tasks, problems) = plan(&declared, probes, understand);
-    let said = declared.problems.iter().chain(&problems).map(ToString::to_string).collect();
+    let said = declared.problems.iter().chain(&problems).map(in_words).collect();
     (tasks, said)
 }
 

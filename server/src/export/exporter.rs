@@ -16,7 +16,6 @@ use super::account::Walk;
 use super::pump::{Pump, between, is_ahead};
 use super::status::Shared;
 use super::{ExportParts, Sent, Sink, SinkError};
-use crate::config::export::Selection;
 use kprobed_trace::feed::{Feed, FeedError, FeedStart};
 use kprobed_trace::history::{HistoryError, HistoryStart};
 use kprobed_trace::pipeline::{Order, Overflow, Pace, QueueLimits, View};
@@ -93,7 +92,7 @@ impl Backoff {
 #[derive(Debug)]
 pub struct Exporter<S> {
     pub(super) sink: S,
-    pub(super) selection: Selection,
+    pub(super) selection: View,
     pub(super) policy: Policy,
     pub(super) shared: Arc<Shared>,
     pub(super) parts: ExportParts,
@@ -239,14 +238,11 @@ impl<S: Sink> Exporter<S> {
 
     async fn feed(&mut self, start: FeedStart) -> Result<Feed, FeedError> {
         let view = View {
-            probes: self.selection.probes.clone(),
-            labels: self.selection.labels.clone(),
-            filter: self.selection.filter.clone(),
             pace: Pace::Throughput,
             order: self.policy.order,
             heartbeat: self.policy.heartbeat,
             limits: QueueLimits { events: u64::MAX, bytes: QUEUE_BYTES, overflow: Overflow::Disconnect },
-            ..View::default()
+            ..self.selection.clone()
         };
         Feed::open(&self.parts.log, self.parts.hub.subscribe_own(view), start).await
     }

@@ -29,8 +29,8 @@ pub(crate) mod tests;
 
 pub use checks::check;
 pub use exporter::{Exporter, Policy};
-pub use open::{ExportParts, OpenError, open, serve};
+pub use open::{ExportParts, open, serve};
 pub use pump::Chunk;
-pub(crate) use read::{KEPT_SCHEMAS, ReadError, Reader, cursor_of, started};
+pub(crate) use read::{KEPT_SCHEMAS, Reader, cursor_of, started};
 pub use sink::{Sent, Sink, SinkError};
 pub use status::Exporters;

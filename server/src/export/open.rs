@@ -1,10 +1,8 @@
 //! Starting the exporters that the configuration asks for.
 
-use std::io;
-use std::net::SocketAddr;
+use std::fmt;
 use std::sync::Arc;
 
-use thiserror::Error;
 use tokio::runtime::Handle;
 
 use super::exporter::{Exporter, Policy};
@@ -16,14 +14,15 @@ use super::otlp::{self, Connection, OtlpSink};
 use super::prometheus::Prometheus;
 use super::status::Shared;
 use super::{Exporters, Sink};
-use crate::config::export::{AddressError, Export, Selection};
-use crate::config::{PROMETHEUS, Problem, server_config};
+use crate::config::export::{Export, JsonLinesTarget};
+use crate::config::{PROMETHEUS, server_config};
 use crate::health::LabelsFile;
 use crate::shutdown::Tasks;
+use crate::start_error::StartError;
 use kprobed_control::store::Store;
 use kprobed_host::kernel::HostIdentity;
 use kprobed_trace::feed::Log;
-use kprobed_trace::pipeline::{Hub, Order};
+use kprobed_trace::pipeline::{Hub, Order, View};
 
 /// Records of OTLP are some fifteen times as large as events in their messages, and a failure
 /// repeats a chunk.
@@ -33,22 +32,9 @@ const OTLP_CHUNK_BYTES: usize = 256 << 10;
 const OTLP_CHUNK_EVENTS: u64 = 1 << 13;
 
 /// Why an exporter cannot be made. The configuration was judged: a file has changed since.
-#[derive(Debug, Error)]
-pub enum OpenError {
-    /// Its certificates.
-    #[error(transparent)]
-    Tls(#[from] Problem),
-    /// Where Prometheus is to find it.
-    #[error("cannot listen on `{address}` (`export.prometheus.listen`): {source}")]
-    Listen {
-        /// The address.
-        address: SocketAddr,
-        /// Why.
-        source: io::Error,
-    },
-    /// Settings, and what is wrong with them.
-    #[error("{0}")]
-    Settings(String),
+pub(super) fn refused(why: impl fmt::Display) -> StartError {
+    StartError::new(format!("cannot export events: {why}"))
+        .fix("`kprobed --check-config` says what is wrong and what to write")
 }
 
 /// The parts of the daemon that exporters use.
@@ -73,13 +59,13 @@ pub struct ExportParts {
 /// Serves figures, if the configuration asks for it.
 ///
 /// # Errors
-/// See [`OpenError`].
+/// A file has changed since the configuration was judged, or the address of Prometheus cannot be taken.
 pub async fn serve(
     export: &Export,
     sources: Sources,
     host: &HostIdentity,
     tasks: &Tasks,
-) -> Result<(), OpenError> {
+) -> Result<(), StartError> {
     if let Some(settings) = &export.otlp
         && let Some(interval) = settings.metrics_interval()
     {
@@ -89,7 +75,8 @@ pub async fn serve(
         tasks.spawn("metrics", otlp::report(receiver, (sources.clone(), selection), interval, tasks.clone()));
     }
     let Some(settings) = &export.prometheus else { return Ok(()) };
-    let tls = settings.tls.as_ref().map(|files| server_config(&PROMETHEUS, files)).transpose()?;
+    let tls = settings.tls.as_ref().map(|files| server_config(&PROMETHEUS, files));
+    let tls = tls.transpose().map_err(refused)?;
     let selection = selection("prometheus", settings.selecting().read())?;
     let prometheus = Prometheus::bind(settings.listen, tls, selection, sources).await?;
     tracing::info!(address = %settings.listen, "serving metrics for Prometheus");
@@ -100,14 +87,12 @@ pub async fn serve(
 /// Starts the exporters that the configuration asks for.
 ///
 /// # Errors
-/// See [`OpenError`].
-pub fn open(export: &Export, parts: &ExportParts) -> Result<Exporters, OpenError> {
+/// A file has changed since the configuration was judged.
+pub fn open(export: &Export, parts: &ExportParts) -> Result<Exporters, StartError> {
     let mut exporters = Vec::new();
     if let Some(settings) = &export.jsonl {
-        let target = settings
-            .path
-            .parse()
-            .map_err(|error: AddressError| OpenError::Settings(format!("`export.jsonl.path`: {error}")))?;
+        let target = settings.path.parse::<JsonLinesTarget>();
+        let target = target.map_err(|error| refused(format_args!("`export.jsonl.path`: {error}")))?;
         let sink = JsonLinesSink::new(settings, target, &parts.host.hostname);
         let defaults = Policy::default();
         let save_interval = JsonLinesSink::save_interval(settings).unwrap_or(defaults.save_interval);
@@ -138,18 +123,18 @@ pub fn open(export: &Export, parts: &ExportParts) -> Result<Exporters, OpenError
 
 fn selection(
     exporter: &'static str,
-    read: Result<Selection, Vec<(&'static str, String)>>,
-) -> Result<Selection, OpenError> {
+    read: Result<View, Vec<(&'static str, String)>>,
+) -> Result<View, StartError> {
     read.map_err(|wrong| {
         let each = wrong.iter().map(|(setting, why)| format!("`export.{exporter}.{setting}`: {why}"));
-        OpenError::Settings(each.collect::<Vec<_>>().join("; "))
+        refused(each.collect::<Vec<_>>().join("; "))
     })
 }
 
 fn start<S: Sink>(
     name: &'static str,
     destination: String,
-    (sink, selection, policy): (S, Selection, Policy),
+    (sink, selection, policy): (S, View, Policy),
     parts: &ExportParts,
 ) -> Arc<Shared> {
     let shared = Arc::new(Shared::new(name, destination, Arc::clone(&parts.hub), parts.log.now));

@@ -7,26 +7,11 @@ use kprobed_event::{Batch, Decoder, Loss, MalformedError, StreamItem};
 use kprobed_proto::v1;
 use kprobed_proto::v1::stream_events_response::Message;
 use prost::Message as _;
-use thiserror::Error;
 
 use kprobed_host::kernel::{HostIdentity, TRACE_CLOCK};
 use kprobed_trace::pipeline::{self, Delivery, Origin, WATERMARK_SLACK};
 use kprobed_trace::spool::Cursor;
 use kprobed_trace::wire::schema_message;
-
-/// A batch of the daemon itself that cannot be read.
-#[derive(Debug, Error)]
-pub(crate) enum ReadError {
-    /// It is not a message.
-    #[error("a batch of events is not a message: {0}")]
-    Decode(#[from] prost::DecodeError),
-    /// It does not fit its schemas.
-    #[error("a batch of events is malformed: {0}")]
-    Malformed(#[from] MalformedError),
-    /// It is another message.
-    #[error("a batch of events is another message")]
-    Other,
-}
 
 /// Schemas that are kept from one batch to the next, unless a batch names as many itself. Probes come and go as long
 /// as a stream lasts.
@@ -48,8 +33,9 @@ impl Reader {
         *self = Self::default();
     }
 
-    /// Events.
-    pub(crate) fn batch(&mut self, delivery: &Delivery) -> Result<Batch, ReadError> {
+    /// Events. Fails if a batch of the daemon itself cannot be read.
+    pub(crate) fn batch(&mut self, delivery: &Delivery) -> Result<Batch, String> {
+        let malformed = |error: MalformedError| format!("a batch of events is malformed: {error}");
         // Each batch names its schemas again.
         if self.known.len() > KEPT_SCHEMAS.max(2 * delivery.origins.len()) {
             self.begin_epoch();
@@ -59,16 +45,18 @@ impl Reader {
                 if self.known.insert(origin.schema_id) {
                     let schema =
                         schema_message(origin.schema_id, &origin.name, origin.uid, &origin.schema, None);
-                    self.decoder.item(v1::StreamEventsResponse { message: Some(Message::Schema(schema)) })?;
+                    let message = v1::StreamEventsResponse { message: Some(Message::Schema(schema)) };
+                    self.decoder.item(message).map_err(malformed)?;
                 }
             }
             self.last = Some(Arc::clone(&delivery.origins));
         }
         self.wall_offset_ns = delivery.wall_offset_ns;
-        let message = v1::StreamEventsResponse::decode(delivery.message.clone())?;
-        match self.decoder.item(message)? {
+        let message = v1::StreamEventsResponse::decode(delivery.message.clone())
+            .map_err(|error| format!("a batch of events is not a message: {error}"))?;
+        match self.decoder.item(message).map_err(malformed)? {
             Some(StreamItem::Batch(batch)) => Ok(batch),
-            _ => Err(ReadError::Other),
+            _ => Err("a batch of events is another message".to_owned()),
         }
     }
 

@@ -1,4 +1,4 @@
-//! Listening sockets: the unix socket with its owner and mode, and the TCP address with TLS.
+//! Listening: the unix socket with its owner and mode, and what to do about an address that cannot be taken.
 
 use std::fmt;
 use std::io;
@@ -7,9 +7,9 @@ use std::path::{Path, PathBuf};
 
 use nix::sys::prctl::set_dumpable;
 use nix::unistd::{Group, getegid, setgid};
-use tokio::net::{TcpListener, UnixListener, UnixStream};
+use tokio::net::{UnixListener, UnixStream};
 
-use crate::config::{Listen, SOCKET_SUFFIX};
+use crate::config::SOCKET_SUFFIX;
 use crate::health::{NETWORK_HINT, is_of_closed_network};
 use crate::start_error::StartError;
 
@@ -111,10 +111,4 @@ fn unnamed(path: &Path) -> PathBuf {
     let mut name = path.as_os_str().to_owned();
     name.push(SOCKET_SUFFIX);
     name.into()
-}
-
-/// Binds the TCP address, if one is wanted.
-pub(super) async fn tcp(listen: &Listen) -> Result<Option<TcpListener>, StartError> {
-    let Some(address) = listen.tcp else { return Ok(None) };
-    TcpListener::bind(address).await.map(Some).map_err(|error| failed(&address.to_string(), &error))
 }

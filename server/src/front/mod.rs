@@ -74,20 +74,20 @@ pub struct Sockets {
 /// # Errors
 /// See [`StartError`].
 pub async fn bind(listen: &Listen, inherited: Inherited) -> Result<Sockets, StartError> {
-    let of_manager = |address: String| move |error| listen::failed(&address, &error);
+    let failed = |address: String| move |error| listen::failed(&address, &error);
     let (unix, path) = match inherited.unix {
         Some(socket) => {
             let address = listen.unix.display().to_string();
-            (UnixListener::from_std(socket).map_err(of_manager(address))?, None)
+            (UnixListener::from_std(socket).map_err(failed(address))?, None)
         }
         None => (listen::unix(&listen.unix, &listen.group).await?, Some(listen.unix.clone())),
     };
     let tcp = match (inherited.tcp, listen.tcp) {
-        (Some(socket), Some(address)) => {
-            Some(TcpListener::from_std(socket).map_err(of_manager(address.to_string()))?)
-        }
-        _ => listen::tcp(listen).await?,
+        (_, None) => None,
+        (Some(socket), Some(address)) => Some((TcpListener::from_std(socket), address)),
+        (None, Some(address)) => Some((TcpListener::bind(address).await, address)),
     };
+    let tcp = tcp.map(|(tcp, address)| tcp.map_err(failed(address.to_string()))).transpose()?;
     Ok(Sockets { unix, path, tcp })
 }
 

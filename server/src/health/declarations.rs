@@ -2,27 +2,12 @@
 //!
 //! Owns that result, which [`crate::declared`] stores here. Never reads a file.
 
-use std::fmt;
 use std::path::PathBuf;
 use std::sync::{Arc, PoisonError, RwLock};
 
-use super::{HostCheck, failed, named, ok};
-use kprobed_lang::model::ProbeName;
+use kprobed_proto::v1::DeclarationProblem;
 
-/// Why the host differs from what a file declares.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct DeclarationProblem {
-    /// The file, by its name below the directory; empty for the directory itself.
-    pub file: String,
-    /// Line and column, both from 1. Absent if the problem has no place in the file.
-    pub place: Option<(usize, usize)>,
-    /// The probe. Absent if the problem is about the file as a whole.
-    pub probe: Option<ProbeName>,
-    /// What is wrong, and what holds instead.
-    pub message: String,
-    /// What to do; empty if the message says it.
-    pub hint: String,
-}
+use super::{HostCheck, failed, named, ok};
 
 /// The result of the last look at the directory.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
@@ -67,7 +52,7 @@ impl Declarations {
         };
         let directory = state.directory.display();
         let problems: Vec<_> = state.problems.iter().filter(|problem| shown(problem)).collect();
-        let Some(first) = problems.first() else {
+        let Some(hint) = problems.first().map(|first| first.hint.clone()) else {
             return ok(
                 ID,
                 match state.files {
@@ -76,20 +61,18 @@ impl Declarations {
                 },
             );
         };
-        let finding = named(problems.iter().map(ToString::to_string), "kprobectl list");
-        failed(ID, finding, first.hint.clone())
+        let finding = named(problems.into_iter().map(in_words), "kprobectl list");
+        failed(ID, finding, hint)
     }
 }
 
-/// `FILE:LINE:COLUMN: ...`.
-impl fmt::Display for DeclarationProblem {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self.place {
-            Some((line, column)) => write!(f, "{}:{line}:{column}: ", self.file)?,
-            None if self.file.is_empty() => {}
-            None => write!(f, "{}: ", self.file)?,
-        }
-        f.write_str(&self.message)
+/// A problem in words: `FILE:LINE:COLUMN: ...`.
+pub fn in_words(problem: &DeclarationProblem) -> String {
+    let DeclarationProblem { file, line, column, message, .. } = problem;
+    match (file.as_str(), line) {
+        ("", 0) => message.clone(),
+        (file, 0) => format!("{file}: {message}"),
+        (file, line) => format!("{file}:{line}:{column}: {message}"),
     }
 }
 
@@ -98,13 +81,13 @@ mod tests {
     use super::*;
     use crate::health::CheckStatus;
 
-    fn problem(file: &str, place: Option<(usize, usize)>) -> DeclarationProblem {
-        let message = "`fliter` is not a key of a document".to_owned();
+    fn problem(file: &str, line: u32) -> DeclarationProblem {
         DeclarationProblem {
             file: file.to_owned(),
-            place,
-            probe: None,
-            message,
+            line,
+            column: 3,
+            probe: String::new(),
+            message: "`fliter` is not a key of a document".to_owned(),
             hint: "write `filter`".to_owned(),
         }
     }
@@ -132,7 +115,7 @@ mod tests {
             declarations.check(|_| true).finding,
             "2 files in `/etc/kprobed/probes.d` declare 5 probes"
         );
-        let problems = (1..6).map(|line| problem("a.yaml", Some((line, 3)))).collect();
+        let problems = (1..6).map(|line| problem("a.yaml", line)).collect();
         declarations.set(DeclarationState { problems, ..good });
         let check = declarations.check(|_| true);
         assert_eq!(
@@ -141,6 +124,6 @@ mod tests {
         );
         assert!(check.finding.starts_with("a.yaml:1:3: `fliter` is not a key of a document; a.yaml:2:3: "));
         assert!(check.finding.ends_with("2 more (`kprobectl list`)"), "{}", check.finding);
-        assert_eq!(problem("", None).to_string(), "`fliter` is not a key of a document");
+        assert_eq!(in_words(&problem("", 0)), "`fliter` is not a key of a document");
     }
 }

@@ -8,7 +8,7 @@ mod labels_file;
 mod sandbox;
 mod storage;
 
-pub use declarations::{DeclarationProblem, DeclarationState, Declarations};
+pub use declarations::{DeclarationState, Declarations, in_words};
 pub use labels_file::{LabelsFile, read as read_labels};
 pub use sandbox::{files_check, sandbox_check};
 pub use storage::Storage;

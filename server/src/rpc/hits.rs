@@ -72,12 +72,12 @@ fn query(
     sight: &Sight,
     now: SystemTime,
 ) -> Result<RateQuery, Error> {
-    let start = request.start_time.and_then(messages::time).ok_or_else(|| {
+    let start = request.start_time.and_then(|time| SystemTime::try_from(time).ok()).ok_or_else(|| {
         Error::bad_argument("start_time", "`start_time` must be set: it says where the range begins")
     })?;
     let end = match request.end_time {
         None => now,
-        Some(time) => messages::time(time).ok_or_else(|| {
+        Some(time) => SystemTime::try_from(time).map_err(|_not_a_time| {
             Error::bad_argument("end_time", "`end_time` is out of range: leave it out for now")
         })?,
     };
@@ -159,7 +159,7 @@ mod tests {
         let store = Store::open(directory.path(), SystemTime::now()).await.unwrap().store;
         let rights = Arc::new(Rights::new(Roles::default(), AuditQueue::new().0));
         let sight = Sight::new(&rights, Caller::daemon());
-        let now = messages::time(time(1000)).unwrap();
+        let now = SystemTime::try_from(time(1000)).unwrap();
         let query = |request| query(request, &Registry::default(), &sight, now);
         let field = |request| match query(request).map(drop).map_err(|error| Error::from(Status::from(error)))
         {

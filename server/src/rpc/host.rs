@@ -158,10 +158,7 @@ impl HostService for Services {
         }));
         checks.push(sandbox_check(&self.doctor.procfs));
         checks.push(files_check());
-        checks.push(
-            self.declarations
-                .check(|problem| sight.shows_declaration(&self.access.registry, problem.probe.as_ref())),
-        );
+        checks.push(self.declarations.check(|problem| self.shows_declaration(&sight, problem)));
         checks.extend(self.storage.checks(sight.is_everything()).await);
         let now = SystemTime::now();
         checks.extend(export::check(&self.exporters.statuses(), now));

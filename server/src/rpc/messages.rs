@@ -8,7 +8,6 @@ use std::time::SystemTime;
 use kprobed_proto::v1;
 use prost_types::Timestamp;
 
-use crate::health::DeclarationProblem;
 use kprobed_control::error::Error;
 use kprobed_control::store::ProbeSpec;
 use kprobed_control::{CountedHits, PlannedStep, Probe, Trouble};
@@ -17,7 +16,7 @@ use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{HitProfile, KernelChange, LabelChange, LabelSelector, Labels, Lease, StateRecord};
 use kprobed_trace::pipeline::Span;
 use kprobed_trace::wire::schema_message;
-use kprobed_verdict::message::{diagnostic, length, meaning_change};
+use kprobed_verdict::message::{diagnostic, meaning_change};
 
 /// When a probe fires.
 pub(crate) const fn kind(kind: ProbeKind) -> v1::ProbeKind {
@@ -110,11 +109,6 @@ const fn policy(policy: KernelChange) -> v1::KernelChange {
     }
 }
 
-/// A time in a request. Absent if it cannot be represented.
-pub(super) fn time(timestamp: Timestamp) -> Option<SystemTime> {
-    SystemTime::try_from(timestamp).ok()
-}
-
 /// A value of an enumeration in a request. A value of a later version is refused.
 pub(super) fn known<T, E>(value: Result<T, E>, field: &'static str) -> Result<T, Error> {
     value.map_err(|_unknown| {
@@ -132,18 +126,6 @@ pub(super) fn plan(steps: &[PlannedStep]) -> Vec<v1::PlannedStep> {
         command: step.command.clone(),
     };
     steps.iter().map(step).collect()
-}
-
-pub(super) fn declaration_problem(problem: &DeclarationProblem) -> v1::DeclarationProblem {
-    let (line, column) = problem.place.unwrap_or_default();
-    v1::DeclarationProblem {
-        file: problem.file.clone(),
-        line: length(line),
-        column: length(column),
-        probe: problem.probe.as_ref().map(ToString::to_string).unwrap_or_default(),
-        message: problem.message.clone(),
-        hint: problem.hint.clone(),
-    }
 }
 
 pub(super) fn state_record(record: &StateRecord) -> v1::ProbeStateRecord {

@@ -115,11 +115,14 @@ impl Services {
 
     fn declaration_problems(&self, sight: &Sight) -> Vec<v1::DeclarationProblem> {
         let state = self.declarations.state().unwrap_or_default();
-        let shown = state
-            .problems
-            .iter()
-            .filter(|problem| sight.shows_declaration(&self.access.registry, problem.probe.as_ref()));
-        shown.map(messages::declaration_problem).collect()
+        let shown = state.problems.iter().filter(|problem| self.shows_declaration(sight, problem));
+        shown.cloned().collect()
+    }
+
+    /// Whether a problem of a declaration may be shown.
+    pub(super) fn shows_declaration(&self, sight: &Sight, problem: &v1::DeclarationProblem) -> bool {
+        let probe = problem.probe.parse::<ProbeName>().ok();
+        sight.shows_declaration(&self.access.registry, probe.as_ref())
     }
 
     /// The states that a probe has had, the latest first.

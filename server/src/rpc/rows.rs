@@ -10,7 +10,7 @@ use kprobed_event::{Address, Context, FieldSchema, Group, Row, TimeOrdered, Valu
 use kprobed_proto::v1;
 use prost::Message as _;
 
-use crate::export::{KEPT_SCHEMAS, ReadError, Reader};
+use crate::export::{KEPT_SCHEMAS, Reader};
 use kprobed_trace::pipeline::Delivery;
 use kprobed_trace::wire::{Projected, Projection};
 
@@ -53,7 +53,7 @@ impl BatchRows {
         delivery: &Delivery,
         projection: &Projection,
         end: v1::Cursor,
-    ) -> Result<(), ReadError> {
+    ) -> Result<(), String> {
         // Each batch names its schemas again.
         if self.projected.len() > KEPT_SCHEMAS {
             self.projected.clear();

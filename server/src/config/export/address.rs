@@ -4,8 +4,6 @@ use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
 
-use thiserror::Error;
-
 /// A host and a port.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct NetworkAddress {
@@ -45,40 +43,22 @@ pub const OTLP: Schemes = ["http", "https"];
 /// A server of NATS.
 pub const NATS: Schemes = ["nats", "tls"];
 
-/// Error of parsing a destination.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Error)]
-pub enum AddressError {
-    /// It has none of the known prefixes.
-    #[error("it is neither an absolute path, nor `-`, nor `unix:PATH`")]
-    UnknownForm,
-    /// It has neither of the two schemes.
-    #[error("it is neither `{}://HOST:PORT` nor `{}://HOST:PORT`", .0[0], .0[1])]
-    UnknownScheme(Schemes),
-    /// A path that is relative or has a NUL.
-    #[error("its path is not absolute")]
-    RelativePath,
-    /// No port from 1 to 65535.
-    #[error("it has no port from 1 to 65535")]
-    NoPort,
-    /// No host, or something that cannot be one.
-    #[error("it has no host")]
-    NoHost,
-}
+const NO_PORT: &str = "it has no port from 1 to 65535";
 
 impl FromStr for NetworkAddress {
-    type Err = AddressError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, AddressError> {
-        let (host, port) = text.rsplit_once(':').ok_or(AddressError::NoPort)?;
+    fn from_str(text: &str) -> Result<Self, String> {
+        let (host, port) = text.rsplit_once(':').ok_or(NO_PORT)?;
         let is_port = !port.is_empty() && port.bytes().all(|byte| byte.is_ascii_digit());
-        let port = port.parse().ok().filter(|port| is_port && *port != 0).ok_or(AddressError::NoPort)?;
+        let port = port.parse().ok().filter(|port| is_port && *port != 0).ok_or(NO_PORT)?;
         let bracketed = host.strip_prefix('[').and_then(|host| host.strip_suffix(']'));
         let good = match bracketed {
             Some(host) => host.parse::<std::net::Ipv6Addr>().is_ok(),
             None => !host.is_empty() && host.chars().all(|c| c.is_ascii_alphanumeric() || "-._".contains(c)),
         };
         if !good {
-            return Err(AddressError::NoHost);
+            return Err("it has no host".to_owned());
         }
         Ok(Self { host: bracketed.unwrap_or(host).to_owned(), port })
     }
@@ -98,12 +78,12 @@ impl ServerUrl {
     /// Reads one with one of these schemes.
     ///
     /// # Errors
-    /// See [`AddressError`].
-    pub fn parse(text: &str, schemes: Schemes) -> Result<Self, AddressError> {
-        let unknown = AddressError::UnknownScheme(schemes);
-        let (scheme, rest) = text.split_once("://").ok_or(unknown)?;
+    /// What is wrong with it.
+    pub fn parse(text: &str, schemes: Schemes) -> Result<Self, String> {
         let [plain, tls] = schemes;
-        let scheme = [plain, tls].into_iter().find(|known| *known == scheme).ok_or(unknown)?;
+        let unknown = || format!("it is neither `{plain}://HOST:PORT` nor `{tls}://HOST:PORT`");
+        let (scheme, rest) = text.split_once("://").ok_or_else(unknown)?;
+        let scheme = [plain, tls].into_iter().find(|known| *known == scheme).ok_or_else(unknown)?;
         let address = rest.strip_suffix('/').unwrap_or(rest).parse()?;
         Ok(Self { scheme, is_tls: scheme == tls, address })
     }
@@ -116,12 +96,12 @@ impl fmt::Display for ServerUrl {
 }
 
 impl FromStr for JsonLinesTarget {
-    type Err = AddressError;
+    type Err = String;
 
-    fn from_str(text: &str) -> Result<Self, AddressError> {
+    fn from_str(text: &str) -> Result<Self, String> {
         let path = |path: &str| {
             let good = path.starts_with('/') && !path.contains('\0');
-            if good { Ok(PathBuf::from(path)) } else { Err(AddressError::RelativePath) }
+            if good { Ok(PathBuf::from(path)) } else { Err("its path is not absolute".to_owned()) }
         };
         if let Some(rest) = text.strip_prefix("unix:") {
             return path(rest).map(Self::Unix);
@@ -132,17 +112,7 @@ impl FromStr for JsonLinesTarget {
         if text.starts_with('/') {
             return path(text).map(Self::File);
         }
-        Err(AddressError::UnknownForm)
-    }
-}
-
-impl fmt::Display for JsonLinesTarget {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::File(path) => write!(f, "{}", path.display()),
-            Self::Unix(path) => write!(f, "unix:{}", path.display()),
-            Self::Stdout => f.write_str("-"),
-        }
+        Err("it is neither an absolute path, nor `-`, nor `unix:PATH`".to_owned())
     }
 }
 
@@ -151,6 +121,20 @@ mod tests {
     use proptest::prelude::*;
 
     use super::*;
+
+    const UNKNOWN_FORM: &str = "it is neither an absolute path, nor `-`, nor `unix:PATH`";
+    const RELATIVE_PATH: &str = "its path is not absolute";
+    const NO_HOST: &str = "it has no host";
+
+    impl fmt::Display for JsonLinesTarget {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            match self {
+                Self::File(path) => write!(f, "{}", path.display()),
+                Self::Unix(path) => write!(f, "unix:{}", path.display()),
+                Self::Stdout => f.write_str("-"),
+            }
+        }
+    }
 
     #[test]
     fn every_form_is_read_as_it_is_written() {
@@ -164,12 +148,12 @@ mod tests {
     fn what_is_no_destination_says_why() {
         let why = |text: &str| text.parse::<JsonLinesTarget>().unwrap_err();
         for (text, expected) in [
-            ("", AddressError::UnknownForm),
-            ("events.jsonl", AddressError::UnknownForm),
-            ("udp://host:1", AddressError::UnknownForm),
-            ("tcp://host:1", AddressError::UnknownForm),
-            ("unix:x.sock", AddressError::RelativePath),
-            ("/var/\0", AddressError::RelativePath),
+            ("", UNKNOWN_FORM),
+            ("events.jsonl", UNKNOWN_FORM),
+            ("udp://host:1", UNKNOWN_FORM),
+            ("tcp://host:1", UNKNOWN_FORM),
+            ("unix:x.sock", RELATIVE_PATH),
+            ("/var/\0", RELATIVE_PATH),
         ] {
             assert_eq!(why(text), expected, "{text}");
         }
@@ -184,21 +168,19 @@ mod tests {
         }
         assert_eq!(parse("http://localhost:4317/").unwrap().to_string(), "http://localhost:4317");
         for (text, expected) in [
-            ("localhost:4317", AddressError::UnknownScheme(OTLP)),
-            ("grpc://localhost:4317", AddressError::UnknownScheme(OTLP)),
-            ("http://localhost", AddressError::NoPort),
-            ("http://localhost:0", AddressError::NoPort),
-            ("http://localhost:+1", AddressError::NoPort),
-            ("http://localhost:65536", AddressError::NoPort),
-            ("http://localhost:4317/v1/logs", AddressError::NoPort),
-            ("http://:4317", AddressError::NoHost),
-            ("http://a b:4317", AddressError::NoHost),
-            ("http://::1:80", AddressError::NoHost),
+            ("localhost:4317", "it is neither `http://HOST:PORT` nor `https://HOST:PORT`"),
+            ("grpc://localhost:4317", "it is neither `http://HOST:PORT` nor `https://HOST:PORT`"),
+            ("http://localhost", NO_PORT),
+            ("http://localhost:0", NO_PORT),
+            ("http://localhost:+1", NO_PORT),
+            ("http://localhost:65536", NO_PORT),
+            ("http://localhost:4317/v1/logs", NO_PORT),
+            ("http://:4317", NO_HOST),
+            ("http://a b:4317", NO_HOST),
+            ("http://::1:80", NO_HOST),
         ] {
             assert_eq!(parse(text).unwrap_err(), expected, "{text}");
         }
-        let why = parse("localhost:4317").unwrap_err().to_string();
-        assert_eq!(why, "it is neither `http://HOST:PORT` nor `https://HOST:PORT`");
     }
 
     #[test]
@@ -209,12 +191,12 @@ mod tests {
             assert_eq!((server.to_string(), server.is_tls), (text.to_owned(), text.starts_with("tls")));
         }
         for (text, expected) in [
-            ("localhost:4222", AddressError::UnknownScheme(NATS)),
-            ("http://localhost:4222", AddressError::UnknownScheme(NATS)),
-            ("nats://localhost", AddressError::NoPort),
-            ("nats://user:word@host:4222", AddressError::NoHost),
+            ("localhost:4222", "it is neither `nats://HOST:PORT` nor `tls://HOST:PORT`"),
+            ("http://localhost:4222", "it is neither `nats://HOST:PORT` nor `tls://HOST:PORT`"),
+            ("nats://localhost", NO_PORT),
+            ("nats://user:word@host:4222", NO_HOST),
         ] {
-            assert_eq!(parse(text), Err(expected), "{text}");
+            assert_eq!(parse(text).unwrap_err(), expected, "{text}");
         }
     }
 

@@ -8,7 +8,7 @@ mod nats;
 mod otlp;
 mod rules;
 
-pub use address::{AddressError, JsonLinesTarget, NATS, NetworkAddress, OTLP, Schemes, ServerUrl};
+pub use address::{JsonLinesTarget, NATS, NetworkAddress, OTLP, Schemes, ServerUrl};
 pub use nats::{HAS_NATS, Nats, NatsStream};
 pub use otlp::{Otlp, Secret};
 pub(super) use rules::problems;
@@ -20,8 +20,9 @@ use std::time::Duration;
 use serde::Deserialize;
 
 use super::{Tls, credential};
-use kprobed_lang::model::{Glob, LabelError, LabelSelector};
+use kprobed_lang::model::{Glob, LabelError};
 use kprobed_trace::filter::Filter;
+use kprobed_trace::pipeline::View;
 
 /// The default of a setting that is a number.
 const fn number<const DEFAULT: u64>() -> u64 {
@@ -109,17 +110,6 @@ pub struct ClientTls {
     pub domain: Option<String>,
 }
 
-/// Which events an exporter wants.
-#[derive(Clone, Debug, Default)]
-pub struct Selection {
-    /// Globs of names. Empty: all.
-    pub probes: Vec<Glob>,
-    /// Selector on the labels of their probes.
-    pub labels: LabelSelector,
-    /// Filter of events. Absent: all.
-    pub filter: Option<Filter>,
-}
-
 /// The three settings that select events, as they stand in the file.
 #[derive(Clone, Copy, Debug)]
 pub struct Selecting<'a> {
@@ -132,11 +122,11 @@ pub struct Selecting<'a> {
 }
 
 impl Selecting<'_> {
-    /// Parses the settings.
+    /// The view of an exporter that selects what they say.
     ///
     /// # Errors
     /// The names of the settings that cannot be read, and why.
-    pub fn read(self) -> Result<Selection, Vec<(&'static str, String)>> {
+    pub fn read(self) -> Result<View, Vec<(&'static str, String)>> {
         let filter = match self.filter.trim() {
             "" => Ok(None),
             text => Filter::parse(text).map(Some).map_err(|error| ("filter", error.to_string())),
@@ -145,7 +135,7 @@ impl Selecting<'_> {
         match (labels, filter) {
             (Ok(labels), Ok(filter)) => {
                 let probes = self.probes.iter().map(|glob| Glob::new(glob.clone())).collect();
-                Ok(Selection { probes, labels, filter })
+                Ok(View { probes, labels, filter, ..View::default() })
             }
             (labels, filter) => Err(labels.err().into_iter().chain(filter.err()).collect()),
         }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use serde::Deserialize;
 
-use super::{AddressError, ClientTls, NATS, Selecting, ServerUrl};
+use super::{ClientTls, NATS, Selecting, ServerUrl};
 use crate::config::credential;
 
 /// Whether this build has the exporter.
@@ -82,7 +82,7 @@ impl Nats {
     }
 
     /// Its servers, parsed; a server that cannot be parsed with its text.
-    pub fn servers(&self) -> impl Iterator<Item = Result<ServerUrl, (&str, AddressError)>> {
+    pub fn servers(&self) -> impl Iterator<Item = Result<ServerUrl, (&str, String)>> {
         self.url
             .split(',')
             .map(str::trim)

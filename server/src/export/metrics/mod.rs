@@ -18,7 +18,6 @@ use std::time::{Duration, SystemTime};
 use kprobed_proto::v1::ExporterLedger;
 
 use crate::auth::LiveTls;
-use crate::config::export::Selection;
 use crate::export::Exporters;
 use crate::health::LabelsFile;
 use kprobed_control::error::Error;
@@ -91,16 +90,14 @@ impl Sources {
     ///
     /// # Errors
     /// When the ledger cannot be read.
-    pub async fn read(&self, selection: &Selection) -> Result<Metrics, Error> {
+    pub async fn read(&self, selection: &View) -> Result<Metrics, Error> {
         let mut ledger = self.control.ledger().await?;
-        let view =
-            View { probes: selection.probes.clone(), labels: selection.labels.clone(), ..View::default() };
         ledger.probes.retain(|probe| {
             let labels = self
                 .registry
                 .by_uid(probe.uid)
                 .map_or_else(Labels::default, |probe| probe.spec.labels.clone());
-            view.selects(&probe.name, &labels)
+            selection.selects(&probe.name, &labels)
         });
         let is_on = |uid| self.registry.by_uid(uid).is_none_or(|probe| probe.spec.enabled);
         Ok(Metrics {

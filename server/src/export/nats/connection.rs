@@ -13,8 +13,10 @@ use tokio_rustls::rustls::ClientConfig;
 use tokio_util::sync::CancellationToken;
 
 use crate::config::export::Nats;
+use crate::export::SinkError;
+use crate::export::open::refused;
 use crate::export::sink::causes;
-use crate::export::{OpenError, SinkError};
+use crate::start_error::StartError;
 
 /// How long a server may take to answer one request.
 const ANSWER: Duration = Duration::from_secs(5);
@@ -35,14 +37,14 @@ impl Connection {
     /// For settings that were judged.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub(super) fn new(settings: &Nats, hostname: &str) -> Result<Self, OpenError> {
+    /// A file has changed since.
+    pub(super) fn new(settings: &Nats, hostname: &str) -> Result<Self, StartError> {
         let tls = settings.tls.as_ref().map(|files| crate::config::client_config("export.nats.tls", files));
         Ok(Self {
             settings: settings.clone(),
             subjects: Subjects::new(&settings.subject_prefix)
-                .map_err(|error| OpenError::Settings(format!("`export.nats.subject_prefix`: {error}")))?,
-            tls: tls.transpose()?,
+                .map_err(|error| refused(format_args!("`export.nats.subject_prefix`: {error}")))?,
+            tls: tls.transpose().map_err(refused)?,
             hostname: hostname.to_owned(),
         })
     }

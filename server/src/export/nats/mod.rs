@@ -31,7 +31,8 @@ use self::messages::{MessageMaker, Messages, Outgoing};
 use crate::config::export::Nats;
 use crate::export::read::place_of;
 use crate::export::sink::causes;
-use crate::export::{Chunk, OpenError, Sent, Sink, SinkError};
+use crate::export::{Chunk, Sent, Sink, SinkError};
+use crate::start_error::StartError;
 use kprobed_host::kernel::HostIdentity;
 use kprobed_trace::pipeline::Item;
 use kprobed_trace::spool::Cursor;
@@ -73,8 +74,8 @@ impl NatsSink {
     /// Publishes the events of a host. The settings were judged.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub fn new(settings: &Nats, host: &HostIdentity) -> Result<Self, OpenError> {
+    /// A file has changed since.
+    pub fn new(settings: &Nats, host: &HostIdentity) -> Result<Self, StartError> {
         let connection = Connection::new(settings, &host.hostname)?;
         let maker = MessageMaker::new(host.clone(), connection.subjects.clone());
         Ok(Self { connection, maker, stream: None })

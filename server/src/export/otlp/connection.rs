@@ -17,8 +17,10 @@ use tonic::{Extensions, Request};
 
 use crate::config::Problem;
 use crate::config::export::{ClientTls, NetworkAddress, OTLP, Otlp, ServerUrl};
+use crate::export::SinkError;
+use crate::export::open::refused;
 use crate::export::sink::causes;
-use crate::export::{OpenError, SinkError};
+use crate::start_error::StartError;
 
 /// A receiver may be gone without a word: it is asked this often whether it is there.
 const KEEP_ALIVE: Duration = Duration::from_secs(20);
@@ -46,11 +48,11 @@ impl Connection {
     /// For settings that were judged.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub fn new(settings: &Otlp) -> Result<Self, OpenError> {
+    /// A file has changed since.
+    pub fn new(settings: &Otlp) -> Result<Self, StartError> {
         let endpoint = ServerUrl::parse(&settings.endpoint, OTLP)
-            .map_err(|error| OpenError::Settings(format!("`export.otlp.endpoint`: {error}")))?;
-        let tls = settings.tls.as_ref().filter(|_| endpoint.is_tls).map(tls).transpose()?;
+            .map_err(|error| refused(format_args!("`export.otlp.endpoint`: {error}")))?;
+        let tls = settings.tls.as_ref().filter(|_| endpoint.is_tls).map(tls).transpose().map_err(refused)?;
         let mut metadata = MetadataMap::new();
         for (name, value) in &settings.headers {
             let name = AsciiMetadataKey::from_bytes(name.as_bytes());

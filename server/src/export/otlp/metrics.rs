@@ -15,10 +15,10 @@ use super::nanoseconds;
 use super::request::{Origin, Signal as _};
 use super::resource::{Host, scope};
 use super::value::{attribute, text};
-use crate::config::export::Selection;
 use crate::export::SinkError;
 use crate::export::metrics::{Family, Kind, Metrics, Point, Sources, Value};
 use crate::shutdown::Tasks;
+use kprobed_trace::pipeline::View;
 
 /// How long a receiver may take.
 const TIMEOUT: Duration = Duration::from_secs(10);
@@ -26,7 +26,7 @@ const TIMEOUT: Duration = Duration::from_secs(10);
 /// Reports the figures of `sources` every `interval`, until the daemon stops.
 pub async fn report(
     (connection, host): (Connection, Host),
-    (sources, selection): (Sources, Selection),
+    (sources, selection): (Sources, View),
     interval: Duration,
     tasks: Tasks,
 ) {
@@ -68,7 +68,7 @@ pub async fn report(
 async fn once(
     (connection, host): (&Connection, &Host),
     open: &mut Option<Channel>,
-    (sources, selection): (&Sources, &Selection),
+    (sources, selection): (&Sources, &View),
     start: SystemTime,
 ) -> Result<(), SinkError> {
     let channel = match open {

@@ -42,8 +42,9 @@ use self::records::{Part, Records};
 use self::request::{Origin, Signal};
 use self::resource::scope;
 use super::read::Reader;
-use super::{Chunk, OpenError, Sent, Sink, SinkError};
+use super::{Chunk, Sent, Sink, SinkError};
 use crate::config::export::Otlp;
+use crate::start_error::StartError;
 use kprobed_trace::pipeline::Item;
 use kprobed_trace::spool::Cursor;
 
@@ -74,8 +75,8 @@ impl OtlpSink {
     /// For settings that were judged.
     ///
     /// # Errors
-    /// See [`OpenError`].
-    pub fn new(settings: &Otlp, host: Host) -> Result<Self, OpenError> {
+    /// A file has changed since.
+    pub fn new(settings: &Otlp, host: Host) -> Result<Self, StartError> {
         Ok(Self {
             connection: Connection::new(settings)?,
             host,
@@ -107,7 +108,7 @@ impl OtlpSink {
         let mut at = chunk.end.map_or(0, |end| end.sequence.saturating_sub(chunk.walked.places));
         let mut show = |entry: Entry, exit: &Row<'_>| {
             if let Some(run) = &chunk.end {
-                spans.push(true, span::of_call(entry, exit, run));
+                spans.push(true, None, span::of_call(entry, exit, run));
             }
         };
         for item in &chunk.items {
@@ -116,7 +117,7 @@ impl OtlpSink {
                     reader.begin_epoch();
                     calls.begin_epoch();
                     if logs && told.is_none() {
-                        records.push(false, log_record::of_epoch(cursor, *may_miss, now_ns));
+                        records.push(false, None, log_record::of_epoch(cursor, *may_miss, now_ns));
                     }
                 }
                 Item::Loss(loss) => {
@@ -125,7 +126,7 @@ impl OtlpSink {
                         calls.gap(&loss);
                     }
                     if logs && told.is_none_or(|told| told <= at) {
-                        records.push(false, log_record::of_loss(&loss, now_ns));
+                        records.push(false, None, log_record::of_loss(&loss, now_ns));
                     }
                 }
                 Item::Batch(delivery) => {
@@ -134,7 +135,8 @@ impl OtlpSink {
                     is_new = delivery.sequence >= calls.seen;
                     for (row, sequence) in batch.rows().zip(delivery.sequence..) {
                         if logs && told.is_none_or(|told| told <= sequence) {
-                            records.push_event(sequence, log_record::of_event(&row, sequence, now_ns));
+                            let record = log_record::of_event(&row, sequence, now_ns);
+                            records.push(true, sequence.checked_add(1), record);
                         }
                     }
                     if traces && is_new {
@@ -249,8 +251,8 @@ impl OtlpSink {
     fn push_progress(&mut self, chunk: &Chunk, has_records: bool) {
         let has_moved = has_records || chunk.walked.places > 0;
         if let Some(end) = chunk.end.as_ref().filter(|_| self.logs && has_moved) {
-            self.records
-                .push(false, log_record::of_progress(end, &chunk.walked, nanoseconds(SystemTime::now())));
+            let record = log_record::of_progress(end, &chunk.walked, nanoseconds(SystemTime::now()));
+            self.records.push(false, None, record);
         }
     }
 }

@@ -9,7 +9,7 @@ use prost::Message;
 use prost::length_delimiter_len;
 
 /// Records that are to be sent.
-#[derive(Debug)]
+#[derive(Debug, Default)]
 pub(super) struct Records<R> {
     waiting: VecDeque<Record<R>>,
 }
@@ -34,24 +34,9 @@ pub(super) struct Part<R> {
     pub(super) next: Option<u64>,
 }
 
-impl<R> Default for Records<R> {
-    fn default() -> Self {
-        Self { waiting: VecDeque::new() }
-    }
-}
-
 impl<R: Message + Clone> Records<R> {
-    /// One more.
-    pub(super) fn push(&mut self, is_item: bool, message: R) {
-        self.add(is_item, None, message);
-    }
-
-    /// One more, of the event at this place in the log.
-    pub(super) fn push_event(&mut self, sequence: u64, message: R) {
-        self.add(true, sequence.checked_add(1), message);
-    }
-
-    fn add(&mut self, is_item: bool, next: Option<u64>, message: R) {
+    /// One more. Of an event: with the place in the log after it.
+    pub(super) fn push(&mut self, is_item: bool, next: Option<u64>, message: R) {
         let length = message.encoded_len();
         // The key of its field is one byte.
         let bytes = 1 + length_delimiter_len(length) + length;
@@ -98,7 +83,8 @@ mod tests {
 
     fn push(records: &mut Records<LogRecord>, number: u64) {
         // Every third is none of the account's.
-        records.push(!number.is_multiple_of(3), LogRecord { time_unix_nano: number, ..LogRecord::default() });
+        let record = LogRecord { time_unix_nano: number, ..LogRecord::default() };
+        records.push(!number.is_multiple_of(3), None, record);
     }
 
     fn numbers(part: &Part<LogRecord>) -> Vec<u64> {

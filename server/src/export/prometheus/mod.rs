@@ -4,9 +4,9 @@
 
 #[cfg(test)]
 mod tests;
-mod text;
 
 use std::convert::Infallible;
+use std::fmt;
 use std::net::SocketAddr;
 use std::sync::Arc;
 use std::time::Duration;
@@ -19,16 +19,23 @@ use hyper::server::conn::http1;
 use hyper::service::service_fn;
 use hyper::{Method, Request, Response, StatusCode};
 use hyper_util::rt::{TokioIo, TokioTimer};
+use prometheus_client::collector::Collector;
+use prometheus_client::encoding::{DescriptorEncoder, MetricEncoder};
+use prometheus_client::metrics::MetricType;
+use prometheus_client::metrics::exemplar::Exemplar;
+use prometheus_client::registry::Registry;
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{TcpListener, TcpStream};
 use tokio::sync::{Mutex, Semaphore};
 use tokio_rustls::TlsAcceptor;
 use tokio_rustls::rustls::ServerConfig;
 
-use super::OpenError;
-use super::metrics::Sources;
-use crate::config::export::Selection;
+use super::metrics::{Family, Kind, Metrics, Point, Sources, Value};
+use super::open::refused;
+use crate::health::{NETWORK_HINT, is_of_closed_network};
 use crate::shutdown::Tasks;
+use crate::start_error::StartError;
+use kprobed_trace::pipeline::View;
 
 /// Connections at a time. A Prometheus has one.
 const MAX_CONNECTIONS: usize = 16;
@@ -57,7 +64,7 @@ pub struct Prometheus {
 #[derive(Debug)]
 struct Scrape {
     sources: Sources,
-    selection: Selection,
+    selection: View,
     /// One reads the ledger at a time.
     turn: Mutex<()>,
 }
@@ -72,11 +79,13 @@ impl Prometheus {
     pub async fn bind(
         address: SocketAddr,
         tls: Option<ServerConfig>,
-        selection: Selection,
+        selection: View,
         sources: Sources,
-    ) -> Result<Self, OpenError> {
-        let listener =
-            TcpListener::bind(address).await.map_err(|source| OpenError::Listen { address, source })?;
+    ) -> Result<Self, StartError> {
+        let listener = TcpListener::bind(address).await.map_err(|error| {
+            let why = format!("cannot listen on `{address}` (`export.prometheus.listen`): {error}");
+            if is_of_closed_network(&error) { refused(why).fix(NETWORK_HINT) } else { refused(why) }
+        })?;
         let scrape = Arc::new(Scrape { sources, selection, turn: Mutex::new(()) });
         Ok(Self { listener, tls: tls.map(Arc::new), scrape })
     }
@@ -184,7 +193,7 @@ impl Scrape {
     async fn metrics(&self) -> Result<String, String> {
         let _turn = self.turn.lock().await;
         let figures = self.sources.read(&self.selection).await.map_err(|error| error.to_string())?;
-        text::text(figures).map_err(|error| format!("cannot write the metrics: {error}"))
+        text(figures).map_err(|error| format!("cannot write the metrics: {error}"))
     }
 }
 
@@ -193,4 +202,56 @@ fn plain(status: StatusCode, text: String) -> Answer {
     *answer.status_mut() = status;
     answer.headers_mut().insert(CONTENT_TYPE, HeaderValue::from_static("text/plain; charset=utf-8"));
     answer
+}
+
+/// The figures in the text format of OpenMetrics 1.0.
+///
+/// # Errors
+/// None that the library documents: it writes into memory.
+fn text(figures: Metrics) -> Result<String, fmt::Error> {
+    let mut registry = Registry::default();
+    registry.register_collector(Box::new(Scraped(figures)));
+    let mut text = String::new();
+    prometheus_client::encoding::text::encode(&mut text, &registry)?;
+    Ok(text)
+}
+
+#[derive(Debug)]
+struct Scraped(Metrics);
+
+impl Collector for Scraped {
+    fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
+        self.0.families().iter().try_for_each(|family| of_family(&mut encoder, family))
+    }
+}
+
+fn of_family(encoder: &mut DescriptorEncoder<'_>, family: &Family<'_>) -> fmt::Result {
+    if family.points.is_empty() {
+        return Ok(());
+    }
+    let name = family.name.replace('.', "_");
+    let kind = match family.kind {
+        Kind::Counter => MetricType::Counter,
+        Kind::Gauge => MetricType::Gauge,
+    };
+    let mut metric = encoder.encode_descriptor(&name, family.help, None, kind)?;
+    for Point { labels, value } in &family.points {
+        if labels.is_empty() {
+            return sample(&mut metric, family.kind, *value);
+        }
+        let labels: Vec<(&str, &str)> = labels.iter().map(|(name, value)| (*name, &**value)).collect();
+        sample(&mut metric.encode_family(&labels)?, family.kind, *value)?;
+    }
+    Ok(())
+}
+
+fn sample(metric: &mut MetricEncoder<'_>, kind: Kind, value: Value) -> fmt::Result {
+    /// Without an exemplar.
+    const NONE: Option<&Exemplar<[(&str, &str); 0], u64>> = None;
+    match (kind, value) {
+        (Kind::Counter, Value::Count(count)) => metric.encode_counter(&count, NONE),
+        (Kind::Counter, Value::Number(number)) => metric.encode_counter(&number, NONE),
+        (Kind::Gauge, Value::Count(count)) => metric.encode_gauge(&count),
+        (Kind::Gauge, Value::Number(number)) => metric.encode_gauge(&number),
+    }
 }

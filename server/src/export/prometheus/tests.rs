@@ -4,9 +4,7 @@ use std::sync::Arc;
 
 use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _, duplex};
 
-use super::super::metrics::Metrics;
 use super::super::metrics::samples::figures;
-use super::text::text;
 use super::*;
 use kprobed_control::samples::probe;
 use kprobed_control::{Probe, ProbeState, Trouble};

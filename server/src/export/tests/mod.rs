@@ -22,7 +22,7 @@ use super::exporter::{Exporter, Policy};
 use super::status::Shared;
 use super::*;
 use crate::config::Config;
-use crate::config::export::{Export, JsonLines, Selection};
+use crate::config::export::{Export, JsonLines};
 use crate::health::LabelsFile;
 use crate::shutdown::Tasks;
 use kprobed_control::store::Store;
@@ -31,7 +31,7 @@ use kprobed_lang::model::Glob;
 use kprobed_trace::feed::Log;
 use kprobed_trace::history::History;
 use kprobed_trace::pipeline::samples::{hub, publish, source};
-use kprobed_trace::pipeline::{Hub, Item};
+use kprobed_trace::pipeline::{Hub, Item, View};
 use kprobed_trace::spool::{BootId, Cursor, SpoolOptions};
 
 /// The events here are of 1970.
@@ -92,7 +92,7 @@ impl Run {
         open(export, &self.parts()).unwrap()
     }
 
-    fn export_to<S: Sink>(&self, sink: S, selection: Selection) -> Exporters {
+    fn export_to<S: Sink>(&self, sink: S, selection: View) -> Exporters {
         let shared = Arc::new(Shared::new("test", "here".to_owned(), Arc::clone(&self.hub), self.log.now));
         let exporters = Exporters(Arc::new([Arc::clone(&shared)]));
         let policy =
@@ -296,7 +296,7 @@ async fn a_side_that_fails_or_hangs_gets_everything_later() {
     let directory = tempfile::tempdir().unwrap();
     let run = Run::start(directory.path()).await;
     let sink = Fake::default();
-    let exporters = run.export_to(sink.clone(), Selection::default());
+    let exporters = run.export_to(sink.clone(), View::default());
     run.drained(&exporters).await;
     let a = source("a", 1);
     for (round, bad) in [&sink.fails, &sink.hangs].into_iter().enumerate() {
@@ -331,7 +331,7 @@ async fn a_side_that_fails_or_hangs_gets_everything_later() {
     let run = Run::start(directory.path()).await;
     publish(&run.hub, &a, 0, 5, 2_000_000);
     let again = Fake::default();
-    let exporters = run.export_to(again.clone(), Selection::default());
+    let exporters = run.export_to(again.clone(), View::default());
     run.drained(&exporters).await;
     assert_eq!(*again.got.lock().unwrap(), (0..5).collect::<Vec<_>>());
     run.stop().await;
@@ -345,14 +345,14 @@ async fn what_comes_before_the_first_acknowledgement_is_sent() {
         let mut run = Run::start(directory.path()).await;
         let sink = Fake::default();
         sink.fails.store(true, Ordering::Relaxed);
-        let mut exporters = run.export_to(sink.clone(), Selection::default());
+        let mut exporters = run.export_to(sink.clone(), View::default());
         failing(&exporters).await;
         publish(&run.hub, &source("a", 1), 0, 100, 1000);
         assert_eq!(exporters.statuses().remove(0).queued, Some(100));
         if is_restarted {
             run.stop().await;
             run = Run::start(directory.path()).await;
-            exporters = run.export_to(sink.clone(), Selection::default());
+            exporters = run.export_to(sink.clone(), View::default());
         }
         sink.fails.store(false, Ordering::Relaxed);
         let status = run.drained(&exporters).await;
@@ -367,7 +367,7 @@ async fn what_was_taken_without_an_answer_is_acknowledged() {
     let directory = tempfile::tempdir().unwrap();
     let run = Run::start(directory.path()).await;
     let sink = Fake::default();
-    let selection = Selection { probes: vec![Glob::new("kprobes/a")], ..Selection::default() };
+    let selection = View { probes: vec![Glob::new("kprobes/a")], ..View::default() };
     let exporters = run.export_to(sink.clone(), selection);
     run.drained(&exporters).await;
     sink.hangs.store(true, Ordering::Relaxed);
@@ -398,7 +398,7 @@ async fn a_side_that_connects_and_takes_nothing_fails_until_it_takes_something()
     let directory = tempfile::tempdir().unwrap();
     let run = Run::start(directory.path()).await;
     let sink = Fake::default();
-    let exporters = run.export_to(sink.clone(), Selection::default());
+    let exporters = run.export_to(sink.clone(), View::default());
     run.drained(&exporters).await;
     sink.hangs.store(true, Ordering::Relaxed);
     publish(&run.hub, &source("a", 1), 0, 100, 1000);
@@ -427,7 +427,7 @@ async fn a_side_that_is_slower_than_the_events_reads_the_history() {
     let directory = tempfile::tempdir().unwrap();
     let run = Run::start(directory.path()).await;
     let sink = Fake::default();
-    let exporters = run.export_to(sink.clone(), Selection::default());
+    let exporters = run.export_to(sink.clone(), View::default());
     run.drained(&exporters).await;
     let a = source("a", 1);
     sink.hangs.store(true, Ordering::Relaxed);

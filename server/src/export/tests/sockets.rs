@@ -132,7 +132,7 @@ fn lines(run: &Run, settings: &str) -> Exporters {
     let config: Config = toml::from_str(&format!("[export.jsonl]\n{settings}")).unwrap();
     let settings = config.export.jsonl.unwrap();
     let sink = JsonLinesSink::new(&settings, settings.path.parse().unwrap(), "here");
-    run.export_to(sink, Selection::default())
+    run.export_to(sink, View::default())
 }
 
 /// Publishes events and answers their times.
