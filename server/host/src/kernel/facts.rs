@@ -17,6 +17,7 @@ use thiserror::Error;
 use super::btf::KernelTypes;
 use super::image::tables;
 use super::landings::Landings;
+use super::text::overlay;
 use super::{
     ArmedProbes, Behaviour, Blacklist, BootSites, BuildIds, CALL_SITE_NOP, ImageError, KernelImage,
     KernelText, Livepatches, Located, Optimisation, PatchSites, ReadError, SymbolTable, TextError,
@@ -247,12 +248,7 @@ impl KernelFacts {
         };
         let mut code = self.armed.without_patches(start, read, (&self.text, &self.core_text), &self.symbols);
         for site in self.traceable.overlapping(start, code.len() as u64) {
-            for (address, byte) in (site..).zip(CALL_SITE_NOP) {
-                let at = address.checked_sub(start).and_then(|offset| usize::try_from(offset).ok());
-                if let Some(patched) = at.and_then(|offset| code.get_mut(offset)) {
-                    *patched = byte;
-                }
-            }
+            overlay(&mut code, start, site, &CALL_SITE_NOP);
         }
         code
     }

@@ -34,7 +34,7 @@ pub use facts::{FactsCache, FactsError, KernelFacts, KernelPaths};
 use functions::CALL_SITE_NOP;
 pub use functions::TraceableFunctions;
 pub use host_identity::{HostIdentity, threads_of_this_process};
-pub use image::{BootSite, BootSites, ImageError, KernelImage, SiteKind, file_of_package, is_package};
+pub use image::{BootSite, BootSites, ImageError, KernelImage, file_of_package, is_package};
 pub use kprobed_filter::names::nearest_name;
 pub use landings::{Landing, Way};
 pub use livepatches::{Livepatches, Progress, Redirect};
