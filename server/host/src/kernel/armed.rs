@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, OnceLock, PoisonError};
 use std::time::Instant;
 
-use super::recent_facts::FRESH_FOR;
+use super::facts::FRESH_FOR;
 use super::{KernelText, SymbolTable, hex, read_text};
 use crate::insn;
 use crate::little_endian::u64_at;
