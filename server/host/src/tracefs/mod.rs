@@ -25,7 +25,7 @@ mod triggers;
 pub use cached_reading::CachedReading;
 pub use claim::{Claim, ClaimError};
 pub use control_file::{ControlFiles, MountedFiles, WriteMode, answered_writes};
-pub use error_log::KernelMessage;
+pub use error_log::{KernelMessage, Refusal};
 pub use instance::{BufferStats, Instance, grace_period};
 pub use instance_form::{Alteration, InstanceFile, InstanceForm};
 pub use instance_lifecycle::{CurrentInstance, InstanceOptions};

@@ -104,16 +104,6 @@ impl BootSites {
         Self { sites, style: NopStyle::of(symbols) }
     }
 
-    /// How many places there are.
-    pub fn len(&self) -> usize {
-        self.sites.values().map(Vec::len).sum()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.sites.is_empty()
-    }
-
     fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, &Site)> {
         let candidates = self.sites.range(start.saturating_sub(SITE_MAX_BYTES)..end);
         let all = candidates.flat_map(|(at, sites)| sites.iter().map(|site| (*at, site)));
@@ -248,7 +238,7 @@ ffffffff81000060 R _end
     fn every_possibility_is_given() {
         let (text, symbols) = kernel();
         let sites = BootSites::read(&text, &symbols);
-        assert_eq!(sites.len(), 2);
+        assert_eq!(sites.sites.values().map(Vec::len).sum::<usize>(), 2);
         let over = |offset: u64| sites.over(BASE + offset, &text, &symbols);
         assert!(over(0xf).is_empty() && over(0x13).is_empty() && over(0x25).is_empty());
         for offset in 0x10..0x13 {
