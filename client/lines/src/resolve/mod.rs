@@ -130,12 +130,8 @@ impl<'a> DebugInfo<'a> {
                 Wanted::Variables | Wanted::Parameters => {
                     let scene = scene.as_ref().map_err(Clone::clone)?;
                     for visible in scene.visible(*wanted == Wanted::Parameters) {
-                        let fetched =
-                            visible.argument.clone().and_then(|argument| match argument.objection() {
-                                Some(error) => Err(error),
-                                None => Ok(argument),
-                            });
-                        match fetched {
+                        let fetched = visible.argument.clone();
+                        match fetched.and_then(|argument| argument.objection().map_or(Ok(argument), Err)) {
                             Ok(argument) => take(argument, &mut texts),
                             Err(error) => left_out.push(Visible { argument: Err(error), ..visible }),
                         }
