@@ -28,10 +28,7 @@ impl LinesError {
     /// The same with what to do, if that is known.
     #[must_use]
     pub(crate) fn hint_if_known(self, hint: Option<String>) -> Self {
-        match hint {
-            Some(hint) => self.hint(hint),
-            None => self,
-        }
+        Self { hint, ..self }
     }
 
     /// The fault: what, where and why.

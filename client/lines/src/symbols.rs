@@ -168,19 +168,22 @@ impl Symbols {
         self.around(address, true).first().copied()
     }
 
+    /// An address by the name of one of the symbols around it, which the kernel cannot mistake, or else by that of
+    /// the anchor. `wanted` is taken if it is one.
+    fn by_unique_name(&self, address: u64, around: &[Symbol<'_>], wanted: &str) -> Option<String> {
+        let unique = around.iter().filter(|symbol| self.is_unique(symbol.name));
+        let best = unique.min_by_key(|symbol| (symbol.name != wanted, address - symbol.address)).copied();
+        let anchor = || self.anchor().filter(|anchor| anchor.address <= address);
+        best.or_else(anchor).map(|symbol| symbol.plus(address))
+    }
+
     /// An address of code, by a name that the kernel cannot mistake. `wanted` is taken if it is one.
     pub(crate) fn code(&self, address: u64, wanted: &str) -> Result<String> {
         let around = self.around(address, true);
-        let unique = around.iter().filter(|symbol| self.is_unique(symbol.name));
-        let best = unique.min_by_key(|symbol| (symbol.name != wanted, address - symbol.address));
-        if let Some(symbol) = best {
-            return Ok(symbol.plus(address));
-        }
         let Some(first) = around.first() else {
             return Err(LinesError::new(format!("no function has the address {address:#x}")));
         };
-        let anchor = self.anchor().filter(|anchor| anchor.address <= address);
-        anchor.map(|anchor| anchor.plus(address)).ok_or_else(|| {
+        self.by_unique_name(address, &around, wanted).ok_or_else(|| {
             let name = first.name;
             LinesError::new(format!(
                 "several symbols are named `{name}`, and the kernel takes the first of them"
@@ -202,14 +205,7 @@ impl Symbols {
             }
             Some(_) => {}
         }
-        let around = self.around(address, false);
-        let unique = around.iter().filter(|symbol| self.is_unique(symbol.name));
-        if let Some(symbol) = unique.min_by_key(|symbol| address - symbol.address) {
-            return Ok(symbol.plus(address));
-        }
-        match self.anchor().filter(|anchor| anchor.address <= address) {
-            Some(anchor) => Ok(anchor.plus(address)),
-            None => refused("has no symbol whose name is unique, so the kernel cannot find it"),
-        }
+        let named = self.by_unique_name(address, &self.around(address, false), "");
+        named.map_or_else(|| refused("has no symbol whose name is unique, so the kernel cannot find it"), Ok)
     }
 }

@@ -80,18 +80,16 @@ impl Listing {
         // The range follows the last colon; a path may have a hyphen.
         let range =
             place.rsplit_once(':').filter(|(_, range)| range.starts_with(|c: char| c.is_ascii_digit()));
+        let range = range.and_then(|(start, range)| Some((start, range, range.find(['-', '+'])?)));
         let (start, last) = match range {
-            Some((start, range)) => match range.find(['-', '+']) {
-                Some(at) => {
-                    let (first, second) = (number(&range[..at])?, number(&range[at + 1..])?);
-                    let last =
-                        if range[at..].starts_with('+') { first.checked_add(second) } else { Some(second) };
-                    let last =
-                        last.filter(|last| first <= *last).ok_or_else(|| refused("ends before it begins"))?;
-                    (format!("{start}:{first}"), Some(last))
-                }
-                None => (place.to_owned(), None),
-            },
+            Some((start, range, at)) => {
+                let (first, second) = (number(&range[..at])?, number(&range[at + 1..])?);
+                let last =
+                    if range[at..].starts_with('+') { first.checked_add(second) } else { Some(second) };
+                let last =
+                    last.filter(|last| first <= *last).ok_or_else(|| refused("ends before it begins"))?;
+                (format!("{start}:{first}"), Some(last))
+            }
             None => (place.to_owned(), None),
         };
         let target = Target::parse(&start)?;

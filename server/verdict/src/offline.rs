@@ -177,7 +177,7 @@ impl OfflineKernel {
 }
 
 fn boot_remark(found: &BootDependence, location: &str) -> String {
-    let mut kinds: Vec<_> = found.sites.iter().map(|site| site.kind.words()).collect();
+    let mut kinds: Vec<_> = found.sites.iter().map(|site| site.what).collect();
     kinds.dedup();
     let mut remark = format!("`{location}` is in {}", kinds.join(" and in "));
     write!(

@@ -70,12 +70,8 @@ impl<'a> Frames<'a> {
             };
             LinesError::new(format!("the place of the frame at this instruction is not known: {why}"))
         })?;
-        let mut rules = self.rules(frame)?;
-        let found = rules.iter().position(|(range, _)| range.has(address));
-        found.map_or_else(
-            || Err(LinesError::new("the frame has no rule here")),
-            |found| rules.swap_remove(found).1,
-        )
+        let rule = self.rules(frame)?.into_iter().find(|(range, _)| range.has(address));
+        rule.map_or_else(|| Err(LinesError::new("the frame has no rule here")), |(_, value)| value)
     }
 
     /// Every rule of the file.

@@ -64,7 +64,6 @@ impl<'a> Dwarf<'a> {
             return Err(LinesError::new("the file has no debug information")
                 .hint("give the file of the package with debug information, such as linux-image-...-dbg"));
         }
-        let mut spaces = Vec::new();
         if let Some((path, id)) = image.supplementary() {
             let found = supplementary.ok_or_else(|| {
                 LinesError::new(format!(
@@ -87,8 +86,7 @@ impl<'a> Dwarf<'a> {
         for file in split {
             parts.extend(split_parts(file, &main)?);
         }
-        spaces.push(Space::new(main)?);
-        spaces.push(Space::new(extra)?);
+        let mut spaces = vec![Space::new(main)?, Space::new(extra)?];
         let mut found = HashMap::new();
         for part in parts {
             let space = Space::new(part)?;

@@ -130,13 +130,19 @@ impl<'a> Dwarf<'a> {
             let origin = entry.attr_value(dw::DW_AT_abstract_origin);
             let is_elsewhere = !matches!(origin, None | Some(AttributeValue::UnitRef(_)));
             if (is_elsewhere || is_function)
-                && let Some((name, at)) = self.attribute(place, entry, dw::DW_AT_name)?
+                && let Some(name) = self.name(place, entry)?
             {
-                let of = self.space(at.space)?;
-                found(&of.text(&*of.unit(at.unit)?, name)?);
+                found(&name);
             }
         }
         Ok(())
+    }
+
+    /// The name of an entry, or of the one that describes it.
+    fn name(&self, place: Place, entry: &Die<'a>) -> Result<Option<String>> {
+        let Some((value, at)) = self.attribute(place, entry, dw::DW_AT_name)? else { return Ok(None) };
+        let space = self.space(at.space)?;
+        Ok(Some(space.text(&*space.unit(at.unit)?, value)?))
     }
 
     /// An attribute of an entry, or of the one that describes it, with the unit that it is in.
@@ -297,12 +303,6 @@ impl<'a> Reader<'_, 'a> {
         Ok(())
     }
 
-    fn text(&self, entry: &Die<'a>, name: DwAt) -> Result<Option<String>> {
-        let Some((value, at)) = self.dwarf.attribute(self.place, entry, name)? else { return Ok(None) };
-        let space = self.dwarf.space(at.space)?;
-        Ok(Some(space.text(&*space.unit(at.unit)?, value)?))
-    }
-
     fn file(&mut self, at: Place, number: u64) -> Result<u32> {
         if !self.tables.contains_key(&at) {
             let space = self.dwarf.space(at.space)?;
@@ -353,7 +353,7 @@ impl<'a> Reader<'_, 'a> {
     }
 
     fn function(&mut self, entry: &Die<'a>) -> Result<Option<Open>> {
-        let Some(name) = self.text(entry, dw::DW_AT_name)? else { return Ok(None) };
+        let Some(name) = self.dwarf.name(self.place, entry)? else { return Ok(None) };
         let declared = self.declaration(entry, dw::DW_AT_decl_file, dw::DW_AT_decl_line)?;
         let base = entry.attr_value(dw::DW_AT_frame_base).and_then(|value| value.exprloc_value());
         self.frame_base = match base.map(|base| meaning(&Meaning::of_unit(self.unit.encoding(), None), base))
@@ -374,7 +374,7 @@ impl<'a> Reader<'_, 'a> {
     fn inlined(&mut self, entry: &Die<'a>) -> Result<ScopeKind> {
         let ranges = self.ranges(entry)?;
         Ok(ScopeKind::Inlined(Inlined {
-            name: self.text(entry, dw::DW_AT_name)?.unwrap_or_default(),
+            name: self.dwarf.name(self.place, entry)?.unwrap_or_default(),
             declared: self.declaration(entry, dw::DW_AT_decl_file, dw::DW_AT_decl_line)?,
             called: self.declaration(entry, dw::DW_AT_call_file, dw::DW_AT_call_line)?,
             entry: self.entry_address(entry, &ranges)?,
@@ -383,7 +383,7 @@ impl<'a> Reader<'_, 'a> {
 
     fn variable(&mut self, entry: &Die<'a>) -> Result<Option<Variable>> {
         // A parameter without a name is one that nothing can refer to.
-        let Some(name) = self.text(entry, dw::DW_AT_name)? else { return Ok(None) };
+        let Some(name) = self.dwarf.name(self.place, entry)? else { return Ok(None) };
         let ty: Option<TypeId> = match self.dwarf.attribute(self.place, entry, dw::DW_AT_type)? {
             Some((value, at)) => self.dwarf.target(at, &value)?.map(|entry| TypeId(self.dwarf.id(entry))),
             None => None,

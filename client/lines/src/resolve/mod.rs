@@ -1,6 +1,5 @@
 //! From definitions by source lines and variables to those that a kernel reads.
 
-mod extent;
 mod fetch;
 mod object;
 mod places;
@@ -9,7 +8,7 @@ mod types;
 mod variable;
 
 use std::cell::RefCell;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeSet, HashMap, HashSet};
 use std::rc::Rc;
 
 use kprobed_lang::definition::computed::{Computed, comment};
@@ -20,8 +19,9 @@ use crate::error::{LinesError, Result};
 use crate::grammar::{Definition, Target, Wanted, Within};
 use crate::image::Image;
 use crate::index::Index;
-use crate::model::Source;
+use crate::model::{Declaration, Function, Source};
 use crate::written::Listing;
+use places::{Found, file, functions, lines_with_code, next_function};
 use variable::Scene;
 
 pub use fetch::Fetch;
@@ -101,7 +101,7 @@ impl<'a> DebugInfo<'a> {
 
     /// The lines of a function in this source, or in the only one of this file name.
     pub(crate) fn extent(&self, function: &str, path: &str) -> Result<Rc<Extent>> {
-        let found = || extent::extent(self.source.as_ref(), function, path).map(Rc::new);
+        let found = || extent_of(self.source.as_ref(), function, path).map(Rc::new);
         let key = (function.to_owned(), path.to_owned());
         self.extents.borrow_mut().entry(key).or_insert_with(found).clone()
     }
@@ -130,12 +130,8 @@ impl<'a> DebugInfo<'a> {
                 Wanted::Variables | Wanted::Parameters => {
                     let scene = scene.as_ref().map_err(Clone::clone)?;
                     for visible in scene.visible(*wanted == Wanted::Parameters) {
-                        let fetched =
-                            visible.argument.clone().and_then(|argument| match argument.objection() {
-                                Some(error) => Err(error),
-                                None => Ok(argument),
-                            });
-                        match fetched {
+                        let fetched = visible.argument.clone();
+                        match fetched.and_then(|argument| argument.objection().map_or(Ok(argument), Err)) {
                             Ok(argument) => take(argument, &mut texts),
                             Err(error) => left_out.push(Visible { argument: Err(error), ..visible }),
                         }
@@ -173,6 +169,39 @@ impl Line {
     /// Why the kernel's line alone may not record what was asked for, if that is so.
     pub fn objection(&self) -> Option<LinesError> {
         self.arguments.iter().find_map(Argument::objection)
+    }
+}
+
+/// The lines of a function in a source: the one of this path, or the only one of this file name. No source is read.
+fn extent_of(of: &dyn Source, name: &str, path: &str) -> Result<Extent> {
+    let file_name = |path: &str| path.rsplit('/').next().unwrap_or_default().to_owned();
+    let mut found: Vec<Extent> = Vec::new();
+    for Found { number, declared } in functions(of, name, Some(&file_name(path)))? {
+        let unit = of.unit(number)?;
+        let end = next_function(&unit, declared).unwrap_or(u32::MAX);
+        let lines = lines_with_code(&unit, declared.file, declared.line.saturating_add(1)..end);
+        let code: BTreeSet<u32> = lines.into_iter().map(|line| line - declared.line).collect();
+        let names = [declared.line, end].map(|line| {
+            let is_there = |function: &&Function| function.declared == Declaration { line, ..declared };
+            unit.functions.iter().filter(is_there).map(|function| function.name.clone()).collect()
+        });
+        let (file, first) = (file(&unit, declared.file), declared.line);
+        match found.iter_mut().find(|has| has.file == file && has.first == first) {
+            Some(has) => {
+                has.code.extend(code);
+                if end < has.end {
+                    (has.end, has.declared) = (end, names);
+                }
+            }
+            None => found.push(Extent { file: file.to_owned(), first, end, code, declared: names }),
+        }
+    }
+    if found.iter().any(|has| has.file == path) {
+        found.retain(|has| has.file == path);
+    }
+    match found.pop() {
+        Some(only) if found.is_empty() => Ok(only),
+        _ => Err(LinesError::new(format!("several sources or lines declare the function `{name}`"))),
     }
 }
 

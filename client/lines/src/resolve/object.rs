@@ -7,7 +7,7 @@ use super::scope::each_variable;
 use super::variable::{Argument, Scene, named};
 use crate::error::{LinesError, Result};
 use crate::grammar::{Expression, Step};
-use crate::model::{Location, Type, TypeId, Variable};
+use crate::model::{Location, Member, Type, TypeId, Variable};
 use crate::value::Value;
 
 /// Elements of an array that the kernel records, at most (kernel/trace/trace_probe.h: MAX_ARRAY_LEN).
@@ -105,14 +105,8 @@ impl Scene<'_> {
             )));
         }
         let found = self.find(&object.shape, name, &mut 0)?.ok_or_else(|| {
-            let names: Vec<_> = members
-                .iter()
-                .filter_map(|member| member.name.as_deref())
-                .take(12)
-                .map(|name| format!("`{name}`"))
-                .collect();
             LinesError::new(format!("`{owner}` has no member `{name}`"))
-                .hint(format!("it has {}", names.join(", ")))
+                .hint(format!("it has {}", names_of(members, 12)))
         })?;
         let bit_offset = object.bit_offset.checked_add(found.bit_offset);
         let bit_offset = bit_offset.ok_or_else(|| LinesError::new("a member lies outside of memory"))?;
@@ -284,16 +278,11 @@ impl Scene<'_> {
             }
             Type::Pointer { .. } => (8, false, true),
             Type::Composite { members, .. } => {
-                let names: Vec<_> = members
-                    .iter()
-                    .filter_map(|member| member.name.as_deref())
-                    .take(5)
-                    .map(|name| format!("`{name}`"))
-                    .collect();
+                let names = names_of(members, 5);
                 return Err(LinesError::new("it is a structure, not a number").hint(if names.is_empty() {
                     "take one of its members".to_owned()
                 } else {
-                    format!("take a member: it has {}", names.join(", "))
+                    format!("take a member: it has {names}")
                 }));
             }
             other => {
@@ -327,7 +316,12 @@ impl Scene<'_> {
         let Location::Memory(address) = &text.location else {
             return Err(LinesError::new("its characters are not in memory"));
         };
-        let source = memory(self.of.symbols(), &address.clone().plus(text.bit_offset / 8), false)?;
+        self.at(address, text.bit_offset, false)
+    }
+
+    /// What reads memory that begins so many bits behind an address.
+    fn at(&self, address: &Value, bit_offset: u64, user: bool) -> Result<String> {
+        let source = memory(self.of.symbols(), &address.clone().plus(bit_offset / 8), user)?;
         source.ok_or_else(|| {
             LinesError::new("it is in memory whose address is computed, which the kernel cannot do")
         })
@@ -368,13 +362,15 @@ impl Scene<'_> {
                 LinesError::new("it is an array that is not in memory").hint("take an element: `[N]`")
             );
         };
-        let address = address.clone().plus(object.bit_offset / 8);
-        let source = memory(self.of.symbols(), &address, wanted.user)?;
-        let source = source.ok_or_else(|| {
-            LinesError::new("it is in memory whose address is computed, which the kernel cannot do")
-        })?;
+        let source = self.at(address, object.bit_offset, wanted.user)?;
         Ok(Fetch { name: name.to_owned(), source, ty: Some(format!("{letter}{}[{count}]", bytes * 8)) })
     }
+}
+
+/// The names of the first of some members.
+fn names_of(members: &[Member], most: usize) -> String {
+    let names = members.iter().filter_map(|member| member.name.as_deref()).take(most);
+    names.map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
 }
 
 /// The element of this index, of elements of so many bytes.

@@ -340,13 +340,12 @@ impl Site<'_> {
             }
         }
         if found.is_empty() {
-            let near =
-                near_lines(self.unit, self.declared.file, lines, self.declared.line, end.unwrap_or(u32::MAX));
-            let near: Vec<_> =
-                near.iter().map(|line| format!("`{}:{}`", self.name, line - self.declared.line)).collect();
-            let line = lines.first().map_or(0, |line| line - self.declared.line);
-            let error = LinesError::new(format!("line {line} of `{}` has no code of its own", self.name));
-            return Err(error.hint_if_known(nearest(&near)));
+            let Declaration { file, line: first } = self.declared;
+            let line = lines.first().copied().unwrap_or(first);
+            let near: BTreeSet<u32> = stated(self.unit, file, first..end.unwrap_or(u32::MAX)).collect();
+            let name = |line: &u32| format!("`{}:{}`", self.name, line - first);
+            let why = format!("line {} of `{}` has no code of its own", line - first, self.name);
+            return Err(LinesError::new(why).hint_if_known(nearest(&near, line, name)));
         }
         Ok(found)
     }
@@ -392,24 +391,17 @@ fn addresses_within(unit: &Unit, name: &str, declared: Declaration, at: Declarat
     addresses
 }
 
-/// The nearest lines with code before and after.
-fn near_lines(unit: &Unit, of: u32, lines: &[u32], first: u32, end: u32) -> Vec<u32> {
-    let line = lines.first().copied().unwrap_or(0);
-    let rows =
-        unit.rows.iter().filter(|row| row.file == of && row.line >= first && row.line < end && row.line > 0);
-    let (mut before, mut after) = (None, None);
-    for row in rows {
-        if row.line < line {
-            before = before.max(Some(row.line));
-        } else if after.is_none_or(|after| row.line < after) {
-            after = Some(row.line);
-        }
-    }
-    before.into_iter().chain(after).collect()
+/// The lines of a range that have statements.
+fn stated(unit: &Unit, file: u32, range: std::ops::Range<u32>) -> impl Iterator<Item = u32> {
+    let lines = unit.rows.iter().filter(move |row| row.file == file && row.line > 0).map(|row| row.line);
+    lines.filter(move |line| range.contains(line))
 }
 
-fn nearest(lines: &[String]) -> Option<String> {
-    (!lines.is_empty()).then(|| format!("the nearest lines with code are {}", lines.join(" and ")))
+/// Which of some lines with code are the nearest to one, before and after it.
+fn nearest(lines: &BTreeSet<u32>, line: u32, name: impl Fn(&u32) -> String) -> Option<String> {
+    let before = lines.range(..line).next_back().into_iter();
+    let names: Vec<_> = before.chain(lines.range(line..).next()).map(name).collect();
+    (!names.is_empty()).then(|| format!("the nearest lines with code are {}", names.join(" and ")))
 }
 
 /// The addresses at which a line begins: those of its statements, and the copies of functions that it calls.
@@ -462,19 +454,16 @@ fn of_lines(of: &dyn Source, wanted: &str, lines: &[u32]) -> Result<Vec<Place>> 
                     found.push(place(of, number, &unit, address, at, function)?);
                 }
             }
-            near.extend(near_lines(&unit, file, lines, 1, u32::MAX));
+            if found.is_empty() {
+                near.extend(stated(&unit, file, 1..u32::MAX));
+            }
         }
     }
     if found.is_empty() {
         let line = lines.first().copied().unwrap_or(0);
-        let before = near.range(..line).next_back();
-        let near: Vec<_> = before
-            .into_iter()
-            .chain(near.range(line..).next())
-            .map(|line| format!("`{wanted}:{line}`"))
-            .collect();
+        let hint = nearest(&near, line, |line| format!("`{wanted}:{line}`"));
         let error = LinesError::new(format!("line {line} of `{path}` has no code of its own"));
-        return Err(error.hint_if_known(nearest(&near)));
+        return Err(error.hint_if_known(hint));
     }
     Ok(found)
 }

@@ -14,10 +14,7 @@ pub(super) struct Frame<'u> {
 
 /// The functions at an address, from the one with code of its own inwards.
 pub(super) fn frames(unit: &Unit, address: u64) -> Vec<Frame<'_>> {
-    let Some(function) = unit.functions.iter().find(|function| contain(&function.scope.ranges, address))
-    else {
-        return Vec::new();
-    };
+    let Some(function) = outer(unit, address) else { return Vec::new() };
     let mut frames = vec![of(&function.name, function.declared, &function.scope)];
     let mut scope = &function.scope;
     while let Some(inner) = scope.scopes.iter().find(|inner| contain(&inner.ranges, address)) {

@@ -228,7 +228,7 @@ fn compare(
         };
         match (same, &verdict.boot) {
             (_, Some(boot)) if agrees => {
-                let kind = boot.sites.first().map_or("", |site| site.kind.words());
+                let kind = boot.sites.first().map_or("", |site| site.what);
                 let announced = tally.announced.entry(kind).or_default();
                 announced.places += 1;
                 announced.different += usize::from(!same);

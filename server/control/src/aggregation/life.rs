@@ -367,7 +367,7 @@ impl Controller {
         tables: usize,
     ) -> Result<(), Error> {
         for table in plan.tables.iter().take(tables).rev() {
-            match instance.remove_hist(&table.event, &table.trigger) {
+            match instance.remove_trigger(&table.event, &table.trigger.to_string()) {
                 // Its event has gone, and the trigger with it.
                 Err(error) if error.errno() == Errno::ENOENT as i32 => {}
                 removed => removed?,

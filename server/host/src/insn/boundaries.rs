@@ -4,20 +4,13 @@
 //! (arch/x86/kernel/kprobes/core.c:can_probe). Never resynchronises after a byte that does not
 //! decode.
 
+use std::ops::Range;
+
 use iced_x86::{Code, Decoder, Instruction, OpKind};
 
 use super::{decoder, emulate_prefix_bytes};
 
-/// Where an instruction is, in bytes from the beginning of the code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Extent {
-    /// Its first byte.
-    pub start: usize,
-    /// One past its last byte.
-    pub end: usize,
-}
-
-/// The instructions of some code, from its first byte on.
+/// Where the instructions of some code are, from its first byte on, in bytes from there.
 #[expect(missing_debug_implementations, reason = "the decoder has none")]
 pub struct Boundaries<'a> {
     code: &'a [u8],
@@ -59,9 +52,9 @@ pub struct Branch {
 }
 
 impl Iterator for Boundaries<'_> {
-    type Item = Extent;
+    type Item = Range<usize>;
 
-    fn next(&mut self) -> Option<Extent> {
+    fn next(&mut self) -> Option<Range<usize>> {
         let start = self.decoder.position();
         if !self.decoder.can_decode() {
             return None;
@@ -76,7 +69,7 @@ impl Iterator for Boundaries<'_> {
             self.decoder = decoder(&[], 0);
             return None;
         }
-        Some(Extent { start, end: self.decoder.position() })
+        Some(start..self.decoder.position())
     }
 }
 

@@ -46,10 +46,7 @@ impl Blacklist {
 
     fn with_areas(listed: impl Iterator<Item = Range<u64>>, symbols: &SymbolTable) -> Self {
         let areas = AREAS.iter().filter_map(|(start, end)| symbols.between(start, end));
-        Self::merged(listed.chain(areas).filter(|range| !range.is_empty()).collect())
-    }
-
-    fn merged(mut all: Vec<Range<u64>>) -> Self {
+        let mut all: Vec<_> = listed.chain(areas).filter(|range| !range.is_empty()).collect();
         all.sort_unstable_by_key(|range| range.start);
         let mut ranges: Vec<Range<u64>> = Vec::new();
         for range in all {

@@ -1,10 +1,12 @@
-//! Conversion from trace-clock time stamps to wall-clock time.
+//! Conversion from trace-clock time stamps to wall-clock time, and the processor time of this process.
 //!
 //! Owns the choice of the trace clock (`boot`, CLOCK_BOOTTIME). Samples the difference of both
 //! clocks with an error bound; never assumes that the difference is constant.
 
 use std::time::{Duration, SystemTime};
 
+use nix::sys::resource::{UsageWho, getrusage};
+use nix::sys::time::TimeVal;
 use nix::time::{ClockId, clock_gettime};
 
 /// The clock that the daemon's instance uses: CLOCK_BOOTTIME, which is comparable between CPUs and
@@ -56,6 +58,18 @@ fn now_ns(clock: ClockId) -> i64 {
     clock_gettime(clock).map_or(0, |time| time.tv_sec() * 1_000_000_000 + time.tv_nsec())
 }
 
+/// Processor time of this process since its start: user and system, of all its threads. Absent if
+/// the kernel does not report it.
+pub fn processor_time() -> Option<Duration> {
+    let usage = getrusage(UsageWho::RUSAGE_SELF).ok()?;
+    duration(usage.user_time())?.checked_add(duration(usage.system_time())?)
+}
+
+fn duration(time: TimeVal) -> Option<Duration> {
+    let (seconds, micros) = (u64::try_from(time.tv_sec()).ok()?, u64::try_from(time.tv_usec()).ok()?);
+    Duration::from_secs(seconds).checked_add(Duration::from_micros(micros))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -68,5 +82,17 @@ mod tests {
             mapping.wall_time(now).duration_since(SystemTime::now()).unwrap_or_else(|e| e.duration());
         assert!(difference < Duration::from_secs(1), "{difference:?}");
         assert!(mapping.error_bound_ns < 1_000_000_000);
+    }
+
+    #[test]
+    fn work_takes_processor_time() {
+        let before = processor_time().unwrap();
+        // The clock of threads moves in steps; it is worked until one has passed.
+        while processor_time().unwrap() == before {
+            std::hint::spin_loop();
+        }
+        assert!(processor_time().unwrap() > before);
+        assert_eq!(duration(TimeVal::new(1, 5)), Some(Duration::from_micros(1_000_005)));
+        assert_eq!(duration(TimeVal::new(-1, 0)), None);
     }
 }

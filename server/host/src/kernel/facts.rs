@@ -17,6 +17,7 @@ use thiserror::Error;
 use super::btf::KernelTypes;
 use super::image::tables;
 use super::landings::Landings;
+use super::text::overlay;
 use super::{
     ArmedProbes, Behaviour, Blacklist, BootSites, BuildIds, CALL_SITE_NOP, ImageError, KernelImage,
     KernelText, Livepatches, Located, Optimisation, PatchSites, ReadError, SymbolTable, TextError,
@@ -247,12 +248,7 @@ impl KernelFacts {
         };
         let mut code = self.armed.without_patches(start, read, (&self.text, &self.core_text), &self.symbols);
         for site in self.traceable.overlapping(start, code.len() as u64) {
-            for (address, byte) in (site..).zip(CALL_SITE_NOP) {
-                let at = address.checked_sub(start).and_then(|offset| usize::try_from(offset).ok());
-                if let Some(patched) = at.and_then(|offset| code.get_mut(offset)) {
-                    *patched = byte;
-                }
-            }
+            overlay(&mut code, start, site, &CALL_SITE_NOP);
         }
         code
     }
@@ -421,6 +417,41 @@ impl FactsCache {
             return Some(Arc::clone(facts));
         }
         self.last.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+}
+
+/// How old facts may be: modules come and go, and others place probes, at any time; a thousand
+/// checks in a row shall not look a thousand times.
+pub(super) const FRESH_FOR: Duration = Duration::from_millis(100);
+
+/// The facts of the running kernel as they were at most 100 ms ago. A check that needs them as they are now uses
+/// [`FactsCache`].
+#[derive(Debug)]
+pub struct RecentFacts<'a> {
+    cache: &'a FactsCache,
+    last: Option<(Instant, Arc<KernelFacts>)>,
+}
+
+impl<'a> RecentFacts<'a> {
+    /// Looks at nothing yet.
+    pub fn new(cache: &'a FactsCache) -> Self {
+        Self { cache, last: None }
+    }
+
+    /// The facts: the same as last time, or looked at anew when that was too long ago.
+    ///
+    /// # Errors
+    /// As [`KernelFacts::read`].
+    pub fn get(&mut self) -> Result<Arc<KernelFacts>, FactsError> {
+        let now = Instant::now();
+        if let Some((looked, facts)) = &self.last
+            && now.duration_since(*looked) < FRESH_FOR
+        {
+            return Ok(Arc::clone(facts));
+        }
+        let facts = self.cache.current()?;
+        self.last = Some((now, Arc::clone(&facts)));
+        Ok(facts)
     }
 }
 

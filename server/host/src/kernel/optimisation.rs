@@ -15,7 +15,9 @@ use super::{SymbolTable, read_text};
 pub struct Optimisation {
     /// Whether the kernel has it at all (CONFIG_OPTPROBES), whatever the switch says.
     pub is_built: bool,
-    switch: Switch,
+    /// A file with 0 or 1, which only a kernel that has optimisation has. Absent for a kernel that was not booted:
+    /// it is on after boot if the kernel has optimisation.
+    switch: Option<PathBuf>,
     /// Code that runs on an unfinished stack.
     pub entry_text: Range<u64>,
     /// Whether an indirect jump in a function leaves the whole function out: it may be a jump
@@ -27,30 +29,22 @@ pub struct Optimisation {
     pub thunks: Range<u64>,
 }
 
-#[derive(Debug)]
-enum Switch {
-    /// This file: 0 or 1; absent if the kernel has no optimisation.
-    File(PathBuf),
-    /// The value after boot: on if the kernel has optimisation.
-    Predicted,
-}
-
 impl Optimisation {
     /// Reads the facts of the running kernel.
     pub fn new(procfs: &Path, symbols: &SymbolTable) -> Self {
         let file = procfs.join("sys/debug/kprobes-optimization");
         let has_file = file.exists();
-        let optimisation = Self::with_switch(Switch::File(file), symbols);
+        let optimisation = Self::with_switch(Some(file), symbols);
         Self { is_built: optimisation.is_built || has_file, ..optimisation }
     }
 
     /// Of a kernel that was not booted: it optimises if it can, unless its command line forbids
     /// that (kernel/kprobes.c:init_kprobes).
     pub fn predicted(symbols: &SymbolTable) -> Self {
-        Self::with_switch(Switch::Predicted, symbols)
+        Self::with_switch(None, symbols)
     }
 
-    fn with_switch(switch: Switch, symbols: &SymbolTable) -> Self {
+    fn with_switch(switch: Option<PathBuf>, symbols: &SymbolTable) -> Self {
         let has_one = |names: [&str; 2]| names.into_iter().any(|name| symbols.address(name).is_some());
         let thunks = symbols.between("__indirect_thunk_start", "__indirect_thunk_end");
         // Symbols that only kernels with retpolines, and with IBT, have.
@@ -67,8 +61,8 @@ impl Optimisation {
     /// Whether the kernel optimises now (kernel/kprobes.c:kprobes_allow_optimization).
     pub fn enabled(&self) -> bool {
         match &self.switch {
-            Switch::File(file) => read_text(file).is_ok_and(|text| text.trim() == "1"),
-            Switch::Predicted => self.is_built,
+            Some(file) => read_text(file).is_ok_and(|text| text.trim() == "1"),
+            None => self.is_built,
         }
     }
 }

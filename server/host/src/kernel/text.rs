@@ -199,6 +199,16 @@ impl OrderedReader<'_> {
     }
 }
 
+/// Puts bytes that belong at `address` into code that begins at `start`, as far as it reaches.
+pub(super) fn overlay(code: &mut [u8], start: u64, address: u64, bytes: &[u8]) {
+    for (address, byte) in (address..).zip(bytes) {
+        let offset = address.checked_sub(start).and_then(|offset| usize::try_from(offset).ok());
+        if let Some(place) = offset.and_then(|offset| code.get_mut(offset)) {
+            *place = *byte;
+        }
+    }
+}
+
 /// Offset and number of the program headers.
 fn parse_header(header: &[u8; ELF_HEADER_BYTES]) -> Option<(u64, u16)> {
     const CLASS_64_LITTLE_ENDIAN: [u8; 6] = [0x7f, b'E', b'L', b'F', 2, 1];

@@ -26,6 +26,9 @@ pub struct KernelMessage {
     pub position: usize,
 }
 
+/// The kernel's answer to a write that it refuses, and what it says of it in its `error_log`, if anything.
+pub type Refusal = (TracefsError, Option<KernelMessage>);
+
 /// Length of `  Command: `, which the caret line is indented by.
 const PREFIX: &str = "  Command: ";
 
@@ -67,7 +70,7 @@ impl Tracefs {
     pub(super) fn with_message(
         &self,
         write: impl FnOnce() -> Result<(), TracefsError>,
-    ) -> Result<(), (TracefsError, Option<KernelMessage>)> {
+    ) -> Result<(), Refusal> {
         let before = self.last_message().unwrap_or_default();
         write().map_err(|error| {
             let message = self.last_message().unwrap_or_default();

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use super::format::Format;
 use super::own_events::is_gone;
-use super::{Instance, KernelMessage, OwnEvent, Tracefs, TracefsError};
+use super::{Instance, OwnEvent, Refusal, Tracefs, TracefsError};
 use kprobed_lang::model::ProbeName;
 
 impl Tracefs {
@@ -41,12 +41,7 @@ impl Tracefs {
     ///
     /// # Errors
     /// The kernel's errno and, if it has one, its message.
-    pub fn try_filter_apart(
-        &self,
-        instance: &str,
-        name: &ProbeName,
-        filter: &str,
-    ) -> Result<(), (TracefsError, Option<KernelMessage>)> {
+    pub fn try_filter_apart(&self, instance: &str, name: &ProbeName, filter: &str) -> Result<(), Refusal> {
         let apart = match Instance::find(self, instance) {
             Some(left) => left,
             None => Instance::make(self, instance).map_err(|error| (error, None))?,

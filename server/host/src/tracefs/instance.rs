@@ -18,7 +18,7 @@ use std::sync::Arc;
 use rustix::thread::{MembarrierCommand, membarrier};
 
 use super::instance_form::{clock_in_force, size_kib};
-use super::{ControlFiles, KernelMessage, Tracefs, TracefsError, control_file};
+use super::{ControlFiles, KernelMessage, Refusal, Tracefs, TracefsError, control_file};
 use crate::kernel::threads_of_this_process;
 use kprobed_lang::model::ProbeName;
 
@@ -333,11 +333,7 @@ impl Tracefs {
     /// # Errors
     /// The kernel's errno and, if it has one, its message. The errno says little:
     /// kernel/trace/trace_events_filter.c returns the most surprising ones.
-    pub fn try_filter(
-        &self,
-        name: &ProbeName,
-        filter: &str,
-    ) -> Result<(), (TracefsError, Option<KernelMessage>)> {
+    pub fn try_filter(&self, name: &ProbeName, filter: &str) -> Result<(), Refusal> {
         let path = self.root().join("events").join(name.group()).join(name.event()).join("filter");
         // Another program may have set one there.
         let theirs = self.files.read_trimmed(&path).ok();
@@ -351,11 +347,7 @@ impl Tracefs {
     }
 
     /// Writes a filter, with what the kernel says if it refuses it.
-    pub(super) fn write_filter(
-        &self,
-        path: &Path,
-        filter: &str,
-    ) -> Result<(), (TracefsError, Option<KernelMessage>)> {
+    pub(super) fn write_filter(&self, path: &Path, filter: &str) -> Result<(), Refusal> {
         self.with_message(|| self.files.write(path, filter)).map_err(|(error, message)| {
             // Kernels that do not log filter errors still leave the text and a caret in the file.
             let of_file = || self.files.read(path).ok().and_then(|text| from_filter_file(&text));

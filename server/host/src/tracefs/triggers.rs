@@ -28,18 +28,10 @@ impl Instance {
         own.append_line(&self.event(event).join("trigger"), &trigger.to_string())
     }
 
-    /// Removes a trigger.
-    ///
-    /// # Errors
-    /// [`TracefsError`]; EBUSY while another trigger refers to its variable.
-    pub fn remove_hist(&self, event: &ProbeName, trigger: &HistTrigger) -> Result<(), TracefsError> {
-        self.remove_trigger(event, &trigger.to_string())
-    }
-
     /// Removes a trigger by its text.
     ///
     /// # Errors
-    /// [`TracefsError`].
+    /// [`TracefsError`]; EBUSY while another trigger refers to its variable.
     pub fn remove_trigger(&self, event: &ProbeName, text: &str) -> Result<(), TracefsError> {
         self.files.append(&self.event(event).join("trigger"), &format!("!{text}"))
     }

@@ -18,7 +18,7 @@ mod unpack;
 
 use std::path::Path;
 
-pub use boot::{BootSite, BootSites, SiteKind};
+pub use boot::{BootSite, BootSites};
 pub use error::ImageError;
 pub use package::{file_of_package, is_package};
 

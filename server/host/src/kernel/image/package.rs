@@ -19,19 +19,13 @@ const AR_HEADER_BYTES: usize = 60;
 /// # Errors
 /// See [`ImageError`].
 pub(super) fn image(path: &Path) -> Result<Vec<u8>, ImageError> {
-    let failed = |path: &Path| {
-        let path = path.to_owned();
-        |source| ImageError::Read(ReadError { path, source })
-    };
-    if path.is_dir() {
-        let found = in_directory(path)?;
-        return fs::read(&found).map_err(failed(&found));
+    let is_directory = path.is_dir();
+    let path = if is_directory { in_directory(path)? } else { path.to_owned() };
+    let bytes = fs::read(&path).map_err(|source| ImageError::Read(ReadError { path, source }))?;
+    if is_directory || !is_package(&bytes) {
+        return Ok(bytes);
     }
-    let bytes = fs::read(path).map_err(failed(path))?;
-    if is_package(&bytes) {
-        return in_package(&bytes);
-    }
-    Ok(bytes)
+    file_of_package(&bytes, is_image)?.ok_or(ImageError::NoImage)
 }
 
 /// Whether a file of that place, such as `boot/vmlinuz-6.1.0-48-amd64`, is a kernel image.
@@ -83,10 +77,6 @@ fn in_directory(root: &Path) -> Result<PathBuf, ImageError> {
 /// Whether bytes begin as a Debian package does.
 pub fn is_package(bytes: &[u8]) -> bool {
     bytes.starts_with(AR_MAGIC)
-}
-
-fn in_package(package: &[u8]) -> Result<Vec<u8>, ImageError> {
-    file_of_package(package, is_image)?.ok_or(ImageError::NoImage)
 }
 
 /// The first file of a Debian package whose path is wanted. `None`: it has none.

@@ -55,9 +55,8 @@ pub(in crate::kernel) fn blacklist(
 
 /// `uname -r` and `uname -v` (init/version-timestamp.c:linux_banner).
 pub(super) fn release(text: &KernelText, symbols: &SymbolTable) -> Result<(String, String), ImageError> {
-    let banner =
-        string(text, symbols, "linux_banner").ok_or(ImageError::NoTable { symbol: "linux_banner" })?;
-    words_of_banner(&banner).ok_or(ImageError::NoTable { symbol: "linux_banner" })
+    let banner = string(text, symbols, "linux_banner");
+    banner.and_then(|banner| words_of_banner(&banner)).ok_or(ImageError::NoTable { symbol: "linux_banner" })
 }
 
 /// `Linux version RELEASE (BUILDER) (COMPILER) #NUMBER ...`.

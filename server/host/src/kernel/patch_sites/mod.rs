@@ -5,13 +5,12 @@
 //! in sysfs. Never decides, and never takes the tables of a file for those of a running kernel.
 
 mod bugs;
-mod modules;
-mod tables;
 
 use std::ops::Range;
 use std::path::Path;
 
-use super::{KernelText, SymbolTable};
+use super::{KernelText, SymbolTable, hex};
+use crate::little_endian::u64_at;
 
 /// Addresses of all patch sites, each list ascending.
 #[derive(Debug, Default)]
@@ -60,8 +59,37 @@ enum TableKind {
     Exceptions,
 }
 
+/// Where each table is: between two symbols of the kernel itself, which its linker script defines
+/// (include/asm-generic/vmlinux.lds.h), and in a section of a module.
+const TABLES: [(TableKind, [&str; 2], &str); 4] = [
+    (TableKind::JumpLabels, ["__start___jump_table", "__stop___jump_table"], "__jump_table"),
+    (TableKind::StaticCalls, ["__start_static_call_sites", "__stop_static_call_sites"], ".static_call_sites"),
+    (TableKind::Bugs, ["__start___bug_table", "__stop___bug_table"], "__bug_table"),
+    (TableKind::Exceptions, ["__start___ex_table", "__stop___ex_table"], "__ex_table"),
+];
+
 /// A larger table means that a symbol was misread.
 const TABLE_MAX_BYTES: u64 = 16 << 20;
+
+/// Pages are mapped whole: a section without another one after it ends with its page at the
+/// earliest.
+const PAGE_BYTES: u64 = 4096;
+
+/// The next section may be in another part of the address space: no module has a table of this
+/// size.
+const MODULE_TABLE_MAX_BYTES: u64 = 256 << 10;
+
+/// `struct exception_table_entry` (arch/x86/include/asm/extable.h; the same since 4.6).
+const EXCEPTION_ENTRY_BYTES: usize = 12;
+/// `struct jump_entry` with relative addresses (include/linux/jump_label.h).
+const JUMP_LABEL_ENTRY_BYTES: usize = 16;
+/// `struct static_call_site` (include/linux/static_call_types.h).
+const STATIC_CALL_ENTRY_BYTES: usize = 8;
+
+/// Set in the key of an entry about code of the initialisation, which is gone and not looked at any
+/// more (kernel/jump_label.c:jump_label_text_reserved, since `system_state` is SYSTEM_RUNNING;
+/// kernel/static_call_inline.c:static_call_text_reserved, in the address of the key).
+const KEY_INIT: u64 = 2;
 
 impl PatchSites {
     /// Reads the tables of the kernel and of all loaded modules (below `modules`, usually
@@ -73,7 +101,7 @@ impl PatchSites {
             sites.add(&table, None, text, symbols);
         }
         for module in symbols.modules() {
-            for table in modules::tables(&modules.join(module).join("sections")) {
+            for table in module_tables(&modules.join(module).join("sections")) {
                 sites.add(&table, Some(module), text, symbols);
             }
         }
@@ -108,18 +136,18 @@ impl PatchSites {
         };
         match table.kind {
             TableKind::JumpLabels => {
-                let labels = tables::jump_labels(start, &bytes, text.is_image());
+                let labels = jump_labels(start, &bytes, text.is_image());
                 self.jump_labels.extend(labels.filter(|label| plausible(&label.from)));
             }
             TableKind::StaticCalls => {
-                self.static_calls.extend(tables::static_calls(start, &bytes).filter(plausible));
+                self.static_calls.extend(static_calls(start, &bytes).filter(plausible));
             }
             TableKind::Bugs => {
                 let read = |address| text.read(address, 2).ok();
                 self.bugs.extend(bugs::parse(start, &bytes, read).filter(plausible));
             }
             TableKind::Exceptions => {
-                let exceptions = tables::exceptions(start, &bytes);
+                let exceptions = exceptions(start, &bytes);
                 self.exceptions.extend(exceptions.filter(|exception| plausible(&exception.from)));
             }
         }
@@ -180,17 +208,61 @@ fn near<T>(sites: &[T], start: impl Fn(&T) -> u64, address: u64, bytes: u64) -> 
     sites.get(first..after).unwrap_or_default()
 }
 
-/// The kernel's own tables, between the symbols that its linker script defines
-/// (include/asm-generic/vmlinux.lds.h).
+/// The kernel's own tables.
 fn core_tables(symbols: &SymbolTable) -> impl Iterator<Item = Table> {
-    const SYMBOLS: [(TableKind, &str, &str); 4] = [
-        (TableKind::JumpLabels, "__start___jump_table", "__stop___jump_table"),
-        (TableKind::StaticCalls, "__start_static_call_sites", "__stop_static_call_sites"),
-        (TableKind::Bugs, "__start___bug_table", "__stop___bug_table"),
-        (TableKind::Exceptions, "__start___ex_table", "__stop___ex_table"),
-    ];
-    let table = move |(kind, start, stop)| Some(Table { kind, memory: symbols.between(start, stop)? });
-    SYMBOLS.into_iter().filter_map(table)
+    TABLES.into_iter().filter_map(move |(kind, [start, stop], _)| {
+        Some(Table { kind, memory: symbols.between(start, stop)? })
+    })
+}
+
+/// The tables of a module. Sysfs does not say how long they are: each reaches to the next section,
+/// at most. Files that cannot be read are left out.
+fn module_tables(sections: &Path) -> Vec<Table> {
+    let Ok(directory) = std::fs::read_dir(sections) else { return Vec::new() };
+    let found: Vec<(String, u64)> = directory
+        .flatten()
+        .filter_map(|entry| {
+            let text = std::fs::read_to_string(entry.path()).ok()?;
+            let address = hex(&text)?;
+            Some((entry.file_name().into_string().ok()?, address)).filter(|(_, address)| *address != 0)
+        })
+        .collect();
+    let table = |(name, start): &(String, u64)| {
+        let kind = TABLES.iter().find(|(.., section)| section == name)?.0;
+        let next = found.iter().map(|(_, address)| *address).filter(|address| address > start).min();
+        let page_end = (start | (PAGE_BYTES - 1)).saturating_add(1);
+        let end = next.unwrap_or(page_end).min(start.saturating_add(MODULE_TABLE_MAX_BYTES));
+        Some(Table { kind, memory: *start..end })
+    };
+    found.iter().filter_map(table).collect()
+}
+
+/// The instructions of all entries of a table of exceptions at `start`, and where each leads to.
+///
+/// An entry begins with the address of the instruction that may fault, as a distance from itself.
+/// The address where the kernel goes on follows it in the same form. What comes after that is a
+/// function (before 5.16) or a kind (arch/x86/include/asm/extable_fixup_types.h), and none of those
+/// that the table of a kernel or a module has goes on elsewhere.
+fn exceptions(start: u64, bytes: &[u8]) -> impl Iterator<Item = Lead> {
+    entries(start, bytes, EXCEPTION_ENTRY_BYTES).filter_map(|(at, entry)| Lead::parse(at, entry))
+}
+
+/// The code of all jump labels of the table at `start`, and where its jump leads to while it is one.
+/// In an image (`built`), the flag means something else until boot sets it anew: that objtool was to
+/// make a NOP of the jump (arch/x86/include/asm/jump_label.h:arch_static_branch, since 5.14).
+fn jump_labels(start: u64, bytes: &[u8], built: bool) -> impl Iterator<Item = Lead> {
+    entries(start, bytes, JUMP_LABEL_ENTRY_BYTES).filter_map(move |(at, entry)| {
+        let key = u64_at(entry, 8)?;
+        (built || key & KEY_INIT == 0).then(|| Lead::parse(at, entry)).flatten()
+    })
+}
+
+/// Addresses of all static calls of the table at `start`.
+fn static_calls(start: u64, bytes: &[u8]) -> impl Iterator<Item = u64> {
+    entries(start, bytes, STATIC_CALL_ENTRY_BYTES).filter_map(|(at, entry)| {
+        let key = self_relative(at.wrapping_add(4), entry.get(4..)?)?;
+        (key & KEY_INIT == 0).then(|| self_relative(at, entry)).flatten()
+    })
 }
 
 /// The address that a signed number at `at` says as a distance from itself.
@@ -210,6 +282,7 @@ pub(super) fn entries(start: u64, bytes: &[u8], size: usize) -> impl Iterator<It
 #[cfg(test)]
 mod tests {
     use super::*;
+    use proptest::prelude::*;
 
     #[test]
     fn sites_reach_as_far_as_their_bytes() {
@@ -232,5 +305,70 @@ mod tests {
         assert!(!over(0x1fb, 5) && !over(0x205, 9));
         assert!(sites.may_fault(0x400) && !sites.may_fault(0x401));
         assert!(sites.is_bug(0x300) && !sites.is_bug(0x301), "only the first byte of a BUG is refused");
+    }
+
+    #[test]
+    fn tables_reach_to_the_next_section() {
+        let directory = tempfile::tempdir().unwrap();
+        for (name, text) in [
+            (".text", "0xffffffffc0000000\n"),
+            ("__jump_table", "0xffffffffc0002000\n"),
+            (".rodata", "0xffffffffc0002040\n"),
+            ("__bug_table", "0xffffffffc0003010\n"),
+            (".static_call_sites", "0x0000000000000000\n"),
+            (".odd", "nonsense"),
+        ] {
+            std::fs::write(directory.path().join(name), text).unwrap();
+        }
+        let mut tables = module_tables(directory.path());
+        tables.sort_by_key(|table| table.memory.start);
+        let base = 0xffff_ffff_c000_0000;
+        assert_eq!(
+            tables,
+            [
+                Table { kind: TableKind::JumpLabels, memory: base + 0x2000..base + 0x2040 },
+                Table { kind: TableKind::Bugs, memory: base + 0x3010..base + 0x4000 },
+            ]
+        );
+        assert!(module_tables(&directory.path().join("absent")).is_empty());
+    }
+
+    #[test]
+    fn exceptions_are_relative_to_their_entry() {
+        let entry = |distance: i32| [&distance.to_le_bytes()[..], &[7, 0, 0, 0, 9, 9, 9, 9]].concat();
+        let bytes = [entry(-0x100), entry(0x20), vec![0; 11]].concat();
+        let lead = |from, to| Lead { from, to };
+        let found: Vec<_> = exceptions(0x1000, &bytes).collect();
+        assert_eq!(found, [lead(0xf00, 0x100b), lead(0x102c, 0x1017)]);
+    }
+
+    #[test]
+    fn jump_labels_are_relative_to_their_entry() {
+        let entry =
+            |code: i32, key: u64| [&code.to_le_bytes()[..], &7i32.to_le_bytes(), &key.to_le_bytes()].concat();
+        let bytes = [entry(-0x100, 1), entry(-0x100, 2), entry(0x20, 0), vec![0; 15]].concat();
+        let lead = |from, to| Lead { from, to };
+        let (first, last) = (lead(0xf00, 0x100b), lead(0x1040, 0x102b));
+        assert_eq!(jump_labels(0x1000, &bytes, false).collect::<Vec<_>>(), [first, last]);
+        let built: Vec<_> = jump_labels(0x1000, &bytes, true).collect();
+        assert_eq!(built, [first, lead(0xf10, 0x101b), last]);
+    }
+
+    #[test]
+    fn the_flag_of_a_static_call_is_in_the_address_of_its_key() {
+        let entry = |site: i32, key: i32| [site.to_le_bytes(), key.to_le_bytes()].concat();
+        // Keys at 0x1004 + 0x1c = 0x1020, and at 0x100c + 0x16 = 0x1022: the second is of the
+        // initialisation; 1 is a tail call.
+        let bytes = [entry(-0x10, 0x1c), entry(-0x10, 0x16), entry(0x30, 0xd)].concat();
+        assert_eq!(static_calls(0x1000, &bytes).collect::<Vec<_>>(), [0xff0, 0x1040]);
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_survived(start: u64, bytes in proptest::collection::vec(any::<u8>(), 0..100)) {
+            prop_assert_eq!(exceptions(start, &bytes).count(), bytes.len() / EXCEPTION_ENTRY_BYTES);
+            prop_assert!(jump_labels(start, &bytes, false).count() <= bytes.len() / JUMP_LABEL_ENTRY_BYTES);
+            prop_assert!(static_calls(start, &bytes).count() <= bytes.len() / STATIC_CALL_ENTRY_BYTES);
+        }
     }
 }

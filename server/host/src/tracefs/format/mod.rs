@@ -6,7 +6,6 @@
 
 mod field;
 mod file;
-mod print_fmt;
 #[cfg(test)]
 mod tests;
 

@@ -25,38 +25,16 @@ use nops::NopStyle;
 use paravirt::PatchSite;
 
 use super::super::patch_sites::{entries, self_relative};
+use super::super::text::overlay;
 use super::super::{KernelText, SymbolTable};
 use super::tables;
 use crate::insn;
 
-/// Why boot rewrites some code.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum SiteKind {
-    /// An alternative, for processors with or without a feature, or a call that a hypervisor may
-    /// replace.
-    Alternative,
-    /// An indirect call or jump, which some processors need a detour for.
-    Retpoline,
-    /// A return, for the same reason.
-    Return,
-}
-
-impl SiteKind {
-    /// In words, with its article.
-    pub fn words(self) -> &'static str {
-        match self {
-            Self::Alternative => "an alternative",
-            Self::Retpoline => "an indirect branch",
-            Self::Return => "a return",
-        }
-    }
-}
-
 /// Code that boot may rewrite.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BootSite {
-    /// Rewrite makes boot do it.
-    pub kind: SiteKind,
+    /// What boot may rewrite there, in words, with its article.
+    pub what: &'static str,
     /// The addresses of the code.
     pub range: Range<u64>,
 }
@@ -77,12 +55,12 @@ struct Site {
 
 #[derive(Debug)]
 enum Rewrite {
-    /// A place of paravirt calls, of alternatives, or of both, in the order of their table.
-    Alternatives {
-        paravirt: Option<PatchSite>,
-        of: Vec<Alternative>,
-    },
+    /// Alternatives, for processors with or without a feature, in the order of their table; a call that a hypervisor
+    /// may replace; or both.
+    Alternatives { paravirt: Option<PatchSite>, of: Vec<Alternative> },
+    /// An indirect call or jump, which some processors need a detour for.
     Retpoline,
+    /// A return, for the same reason.
     Return,
 }
 
@@ -126,16 +104,6 @@ impl BootSites {
         Self { sites, style: NopStyle::of(symbols) }
     }
 
-    /// How many places there are.
-    pub fn len(&self) -> usize {
-        self.sites.values().map(Vec::len).sum()
-    }
-
-    /// Whether there is none.
-    pub fn is_empty(&self) -> bool {
-        self.sites.is_empty()
-    }
-
     fn overlapping(&self, start: u64, end: u64) -> impl Iterator<Item = (u64, &Site)> {
         let candidates = self.sites.range(start.saturating_sub(SITE_MAX_BYTES)..end);
         let all = candidates.flat_map(|(at, sites)| sites.iter().map(|site| (*at, site)));
@@ -151,13 +119,13 @@ impl BootSites {
     ) -> Vec<(BootSite, Vec<Vec<u8>>)> {
         let sites = self.overlapping(address, address.saturating_add(1));
         let described = sites.map(|(start, site)| {
-            let kind = match site.rewrite {
-                Rewrite::Alternatives { .. } => SiteKind::Alternative,
-                Rewrite::Retpoline => SiteKind::Retpoline,
-                Rewrite::Return => SiteKind::Return,
+            let what = match site.rewrite {
+                Rewrite::Alternatives { .. } => "an alternative",
+                Rewrite::Retpoline => "an indirect branch",
+                Rewrite::Return => "a return",
             };
             let range = start..start.saturating_add(site.bytes.into());
-            (BootSite { kind, range }, self.possible(start, site, text, symbols))
+            (BootSite { what, range }, self.possible(start, site, text, symbols))
         });
         described.collect()
     }
@@ -172,16 +140,11 @@ impl BootSites {
     ) {
         for (at, site) in self.overlapping(start, start.saturating_add(code.len() as u64)) {
             let Some(likeliest) = self.possible(at, site, text, symbols).into_iter().next() else { continue };
-            for (address, byte) in (at..).zip(likeliest) {
-                let offset = address.checked_sub(start).and_then(|offset| usize::try_from(offset).ok());
-                if let Some(patched) = offset.and_then(|offset| code.get_mut(offset)) {
-                    *patched = byte;
-                }
-            }
+            overlay(code, start, at, &likeliest);
         }
     }
 
-    /// Rewrite a site may hold after boot, the likeliest first. Empty when the image does not have the
+    /// What a site may hold after boot, the likeliest first. Empty when the image does not have the
     /// site.
     fn possible(&self, start: u64, site: &Site, text: &KernelText, symbols: &SymbolTable) -> Vec<Vec<u8>> {
         let Ok(image) = text.read(start, site.bytes.into()) else { return Vec::new() };
@@ -275,13 +238,13 @@ ffffffff81000060 R _end
     fn every_possibility_is_given() {
         let (text, symbols) = kernel();
         let sites = BootSites::read(&text, &symbols);
-        assert_eq!(sites.len(), 2);
+        assert_eq!(sites.sites.values().map(Vec::len).sum::<usize>(), 2);
         let over = |offset: u64| sites.over(BASE + offset, &text, &symbols);
         assert!(over(0xf).is_empty() && over(0x13).is_empty() && over(0x25).is_empty());
         for offset in 0x10..0x13 {
             let found = over(offset);
             let [(site, states)] = found.as_slice() else { panic!("{found:?}") };
-            assert_eq!((site.kind, site.range.clone()), (SiteKind::Alternative, BASE + 0x10..BASE + 0x13));
+            assert_eq!((site.what, site.range.clone()), ("an alternative", BASE + 0x10..BASE + 0x13));
             assert_eq!(*states, [vec![0x0f, 0x1f, 0x00], vec![0x0f, 0x01, 0xca]], "one NOP, or CLAC");
         }
         let returns = over(0x24);

@@ -76,7 +76,7 @@ impl NopStyle {
     }
 
     fn join(self, code: &mut [u8], nops: &[&[u8]; 8]) {
-        let extents: Vec<_> = insn::boundaries(code).map(|extent| extent.start..extent.end).collect();
+        let extents: Vec<_> = insn::boundaries(code).collect();
         let mut extents = extents.into_iter().peekable();
         let length = code.len();
         while let Some(first) = extents.next() {

@@ -4,7 +4,7 @@
 //! or after the tokens. The right reading is the only one in which they ascend, as the kernel's own
 //! search needs, and in which the code begins where the image does.
 
-use super::{Names, Tokens, aligned};
+use super::{Names, Tokens};
 use crate::little_endian::{u32_at, u64_at};
 
 /// Kernel addresses have their top bits set
@@ -38,13 +38,13 @@ impl Reading {
 /// The addresses of all names, in the order of these.
 pub(super) fn find(base: u64, memory: &[u8], tokens: &Tokens, names: &Names) -> Option<Vec<u64>> {
     let bytes = 4 * names.count;
-    let behind = aligned(tokens.end, names.alignment);
+    let behind = tokens.end.next_multiple_of(names.alignment);
     // The base stands right before the number of symbols.
     let before = (names.start & !7).checked_sub(8).and_then(|relative_base| {
         let end = (relative_base.checked_sub(bytes)?) & !7;
         Some((end, relative_base))
     });
-    let with_base = before.into_iter().chain([(behind, aligned(behind + bytes, names.alignment))]);
+    let with_base = before.into_iter().chain([(behind, (behind + bytes).next_multiple_of(names.alignment))]);
     let of_base = with_base.flat_map(|(start, at)| {
         let relative_base = u64_at(memory, at).filter(|found| *found >= KERNEL_MAP);
         let readings = relative_base.map(|base| [Reading::AbsolutePerCpu(base), Reading::FromBase(base)]);

@@ -29,11 +29,6 @@ pub(super) fn decode(base: u64, memory: &[u8]) -> Option<SymbolTable> {
     })
 }
 
-/// The first multiple of `alignment` that is not below `offset`.
-fn aligned(offset: usize, alignment: usize) -> usize {
-    offset.next_multiple_of(alignment)
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;

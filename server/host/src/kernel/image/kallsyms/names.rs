@@ -5,7 +5,7 @@
 //! trying every candidate, and proven by the markers, which fit only the right beginning and
 //! number.
 
-use super::{Tokens, aligned};
+use super::Tokens;
 use crate::little_endian::u32_at;
 
 /// Symbols between two markers.
@@ -53,7 +53,7 @@ impl Names {
                 start: at,
                 count,
                 alignment,
-                first: aligned(at + 4, alignment),
+                first: (at + 4).next_multiple_of(alignment),
             });
             possible.find(|names| names.is_proven(memory, tokens))
         })
@@ -72,7 +72,7 @@ impl Names {
                     return None;
                 }
             }
-            Some((aligned(at, self.alignment), markers))
+            Some((at.next_multiple_of(self.alignment), markers))
         };
         let Some((at, markers)) = walk() else { return false };
         let end = at + 4 * markers.len();

@@ -4,8 +4,6 @@
 //! in some name, so scripts/kallsyms.c:insert_real_symbols_in_table keeps its place), and proven by
 //! the index, which has the offset of each text.
 
-use super::aligned;
-
 /// The ten digits as tokens, in a row.
 const DIGITS: &[u8] = b"0\x001\x002\x003\x004\x005\x006\x007\x008\x009\x00";
 
@@ -37,7 +35,7 @@ fn proven(memory: &[u8], digits: usize, alignment: usize) -> Option<Tokens> {
     let zero = usize::from(b'0');
     let mut ends = memory.iter().enumerate().skip(digits).filter(|(_, byte)| **byte == 0);
     let (last_end, _) = ends.nth(TOKENS - zero - 1)?;
-    let index_at = aligned(last_end + 1, alignment);
+    let index_at = (last_end + 1).next_multiple_of(alignment);
     let index: Vec<usize> = memory
         .get(index_at..)?
         .get(..2 * TOKENS)?
