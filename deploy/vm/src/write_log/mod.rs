@@ -129,9 +129,10 @@ impl WriteLog {
 
     /// The cut after the first `end` entries on a disk without a cache.
     pub fn prefix(&self, end: usize) -> Cut {
-        let mut cut = self.at_flush(end);
-        cut.kept = (cut.durable..cut.end).filter(|entry| self.entries[*entry].is_write()).collect();
-        cut
+        let end = end.min(self.entries.len());
+        let durable = self.entries[..end].iter().rposition(LogEntry::is_flush).map_or(0, |flush| flush + 1);
+        let kept = (durable..end).filter(|entry| self.entries[*entry].is_write()).collect();
+        Cut { end, durable, kept }
     }
 
     /// The cut after the first `end` entries on a disk that did those writes since the last flush
@@ -140,12 +141,6 @@ impl WriteLog {
         let mut cut = self.prefix(end);
         cut.kept.retain(|entry| self.entries[*entry].is_durable() || is_kept());
         cut
-    }
-
-    fn at_flush(&self, end: usize) -> Cut {
-        let end = end.min(self.entries.len());
-        let durable = self.entries[..end].iter().rposition(LogEntry::is_flush).map_or(0, |flush| flush + 1);
-        Cut { end, durable, kept: Vec::new() }
     }
 
     fn write(&self, entry: &LogEntry, path: &Path, image: &File) -> Result<()> {
