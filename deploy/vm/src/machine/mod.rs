@@ -34,8 +34,6 @@ pub(crate) use snapshot::copy_sparse;
 use crate::disk::Disk;
 use crate::protocol::{self, Frame, Status};
 
-/// How often a machine is booted again at most when the guest itself fails.
-const BOOT_RETRIES: u32 = 2;
 /// How long one attempt to be greeted by the agent takes at most.
 const GREETING: Duration = Duration::from_millis(300);
 /// How long the guest may take from the request to switch off to the end of QEMU.
@@ -126,21 +124,6 @@ impl Machine {
                 other => return other,
             }
         }
-    }
-
-    /// As [`Machine::boot`], but when the guest itself fails it is booted again, twice at most.
-    /// `failed` is called with every failure that is tried again.
-    pub fn boot_with_retries(
-        config: &MachineConfig,
-        mut failed: impl FnMut(&MachineError),
-    ) -> Result<Self, MachineError> {
-        for _ in 0..BOOT_RETRIES {
-            match Self::boot(config) {
-                Err(error @ MachineError::Failed { .. }) => failed(&error),
-                other => return other,
-            }
-        }
-        Self::boot(config)
     }
 
     fn boot_once(config: &MachineConfig) -> Result<Self, MachineError> {
