@@ -8,8 +8,7 @@ use std::process::{Output, Stdio};
 
 use anyhow::{Context as _, Result, bail, ensure};
 
-use crate::limit::{LIMIT, ensure_in_time, limited};
-use crate::packages::search_path;
+use crate::packages::{LIMIT, ensure_in_time, limited, search_path};
 
 /// Debian's own suites all start with one of these; other archives name theirs after them.
 const CODENAMES: [&str; 10] = [

@@ -78,30 +78,26 @@ impl Initramfs {
 
     /// Adds a file of the host's.
     pub fn add(&mut self, file: &GuestFile) -> Result<()> {
-        let image = self.copy(&file.host, &file.guest)?;
-        if is_dynamic(&image) {
-            for library in libraries(&file.host, OsStr::new(""))? {
-                self.copy(Path::new(&library), &library)?;
-            }
-        }
-        Ok(())
+        self.with_libraries(&file.host, &file.guest, None)
     }
 
     /// Adds a file of an unpacked package at its place, `path` from the root on. A program brings its libraries,
     /// those of the package first.
     pub fn add_unpacked(&mut self, package: &Unpacked, path: &str) -> Result<()> {
-        let host = package.program(path);
-        let image = self.copy(&host, &format!("/{path}"))?;
+        self.with_libraries(&package.program(path), &format!("/{path}"), Some(package))
+    }
+
+    fn with_libraries(&mut self, host: &Path, guest: &str, package: Option<&Unpacked>) -> Result<()> {
+        let image = self.copy(host, guest)?;
         if !is_dynamic(&image) {
             return Ok(());
         }
-        for library in libraries(&host, &package.libraries(&LIBRARY_DIRECTORIES))? {
-            let library = Path::new(&library);
-            let place = library.strip_prefix(package.root()).map_or_else(
-                |_of_this_machine| library.to_owned(),
-                |of_the_package| Path::new("/").join(of_the_package),
-            );
-            self.copy(library, &place.display().to_string())?;
+        let first = package.map(|package| package.libraries(&LIBRARY_DIRECTORIES)).unwrap_or_default();
+        for library in libraries(host, &first)? {
+            let of_package =
+                package.and_then(|package| Path::new(&library).strip_prefix(package.root()).ok());
+            let place = of_package.map_or_else(|| library.clone(), |path| format!("/{}", path.display()));
+            self.copy(Path::new(&library), &place)?;
         }
         Ok(())
     }

@@ -12,11 +12,14 @@ use crate::cache::Cache;
 use crate::disk::Disk;
 use crate::initramfs::{GuestFile, Initramfs};
 use crate::kernels::Kernel;
-use crate::machine::{Machine, MachineConfig, Snapshot};
+use crate::machine::{Machine, MachineConfig, MachineError, Snapshot};
 use crate::packages;
 use crate::progress::{self, Step};
 use crate::slim::without_debug_information;
 use crate::systemd::{self, Systemd};
+
+/// How often a guest that fails by itself is booted again at most.
+const BOOT_RETRIES: u32 = 2;
 
 /// How long a guest may take to boot.
 const BOOT_DEADLINE: Duration = Duration::from_secs(90);
@@ -159,9 +162,16 @@ impl Lab {
     ) -> Result<T> {
         let config = self.prepare(options)?;
         let step = Step::start(format!("booting {}", options.kernel.release));
-        let booted = Machine::boot_with_retries(&config, |error| {
-            note_again(format_args!("the guest failed, booting again: {error}"));
-        });
+        let mut retries = BOOT_RETRIES;
+        let booted = loop {
+            match Machine::boot(&config) {
+                Err(error @ MachineError::Failed { .. }) if retries > 0 => {
+                    retries -= 1;
+                    note_again(format_args!("the guest failed, booting again: {error}"));
+                }
+                other => break other,
+            }
+        };
         let taken = booted.map(|machine| {
             step.done();
             then(machine, &config)

@@ -12,7 +12,6 @@ pub mod ext4;
 pub mod initramfs;
 pub mod kernels;
 pub mod lab;
-pub mod limit;
 pub mod machine;
 pub mod packages;
 pub mod progress;

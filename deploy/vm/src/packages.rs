@@ -1,16 +1,16 @@
-//! Programs that the host needs, and installing the Debian packages that have them.
+//! Programs that the host needs: installing the Debian packages that have them, and a limit for those that may hang.
 
 use std::env;
-use std::ffi::OsString;
+use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::{Command, ExitStatus, Stdio};
 use std::sync::{Mutex, PoisonError};
+use std::time::Duration;
 
 use anyhow::{Result, anyhow, bail, ensure};
 use nix::unistd::geteuid;
 
-use crate::limit::{self, LIMIT};
 use crate::progress::Step;
 
 /// Program and the package that has it.
@@ -110,21 +110,18 @@ fn install(packages: &[&str]) -> Result<()> {
 }
 
 fn apt_get(arguments: &[&str]) -> Result<()> {
-    let mut words: Vec<OsString> = Vec::new();
-    if !geteuid().is_root() {
-        words.extend(["sudo".into(), "-n".into()]);
-    }
-    words.extend(limit::words(LIMIT).map(OsString::from));
+    let limit = limit_words(LIMIT);
+    let mut words = if geteuid().is_root() { Vec::new() } else { vec!["sudo", "-n"] };
+    words.extend(limit.iter().map(String::as_str));
     // `env`, because sudo passes no environment on.
-    words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", "-q"].map(OsString::from));
-    words.extend(["-o", LOCK_TIMEOUT].map(OsString::from));
-    words.extend(arguments.iter().map(OsString::from));
-    let output = Command::new(&words[0])
+    words.extend(["env", "DEBIAN_FRONTEND=noninteractive", "LC_ALL=C", "apt-get", "-q", "-o", LOCK_TIMEOUT]);
+    words.extend(arguments);
+    let output = Command::new(words[0])
         .args(&words[1..])
         .stdin(Stdio::null())
         .output()
         .map_err(|error| anyhow!("apt-get cannot be run: {error}"))?;
-    limit::ensure_in_time(LIMIT, "apt-get", output.status)?;
+    ensure_in_time(LIMIT, "apt-get", output.status)?;
     if output.status.success() {
         return Ok(());
     }
@@ -142,9 +139,44 @@ fn sudo() -> &'static str {
     if geteuid().is_root() { "" } else { "sudo " }
 }
 
+/// How long a download or a build may take: one that hangs must not hang what waits for it.
+pub const LIMIT: Duration = Duration::from_mins(30);
+
+/// How timeout(1) ends if the time was over.
+const TIMED_OUT: i32 = 124;
+
+/// The words before a command with which it is killed when it takes longer than `limit`.
+fn limit_words(limit: Duration) -> [String; 4] {
+    ["timeout", "--foreground", "--kill-after=10", &limit.as_secs().to_string()].map(str::to_owned)
+}
+
+/// A program that is killed when it takes longer than `limit`.
+pub fn limited(limit: Duration, program: impl AsRef<OsStr>) -> Command {
+    let [timeout, options @ ..] = limit_words(limit);
+    let mut command = Command::new(timeout);
+    command.args(options).arg(program);
+    command
+}
+
+/// An error if a program was killed because it took longer than `limit`.
+pub fn ensure_in_time(limit: Duration, what: &str, status: ExitStatus) -> Result<()> {
+    ensure!(status.code() != Some(TIMED_OUT), "{what} did not end within {} s", limit.as_secs());
+    Ok(())
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_program_that_does_not_end_is_killed() {
+        let limit = Duration::from_secs(1);
+        let status = limited(limit, "sleep").arg("1000").status().unwrap();
+        let error = ensure_in_time(limit, "sleep", status).unwrap_err();
+        assert_eq!(error.to_string(), "sleep did not end within 1 s");
+        let status = limited(limit, "false").status().unwrap();
+        assert!(!status.success() && ensure_in_time(limit, "false", status).is_ok());
+    }
 
     #[test]
     fn programs_are_found_or_not() {

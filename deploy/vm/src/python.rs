@@ -11,9 +11,8 @@ use std::process::Stdio;
 use anyhow::{Context as _, Error, Result};
 
 use crate::cache::Cache;
-use crate::limit::{LIMIT, ensure_in_time, limited};
 use crate::machine::tail;
-use crate::packages;
+use crate::packages::{self, LIMIT, ensure_in_time, limited};
 use crate::progress::Step;
 
 /// The package index does not answer, and the packages are not there yet.

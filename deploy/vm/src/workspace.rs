@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 use anyhow::{Context as _, Result, ensure};
 
 use crate::initramfs::GuestFile;
-use crate::limit::{LIMIT, ensure_in_time, limited};
+use crate::packages::{LIMIT, ensure_in_time, limited};
 use crate::progress::Step;
 use crate::slim::without_debug_information;
 

@@ -1,5 +1,6 @@
 //! Contrast of one definition between kernels: hosts that accept it and record different things.
 
+use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io;
 
@@ -9,7 +10,7 @@ use kprobed_document::json::json as message;
 use serde_json::{Value, json};
 
 use super::Output;
-use super::data::counted;
+use super::data::{counted, grouped};
 
 /// What a host said about a definition that it would take.
 #[derive(Clone, Debug, PartialEq)]
@@ -47,20 +48,20 @@ impl Contrast {
     /// Finds definitions that are not the same on hosts: by their names, with their kernels and
     /// with what they said.
     pub(crate) fn find(hosts: &[(String, String, Vec<Judged>)]) -> Vec<Self> {
-        let mut definitions: Vec<(&str, Vec<Group>)> = Vec::new();
-        for (host, kernel, judged) in hosts {
-            for one in judged {
-                let index = definitions.iter().position(|(definition, _)| *definition == one.definition);
-                let index = index.unwrap_or_else(|| {
-                    definitions.push((&one.definition, Vec::new()));
-                    definitions.len() - 1
-                });
-                if let Some((_, groups)) = definitions.get_mut(index) {
-                    add(groups, host, kernel, &one.meaning);
-                }
-            }
-        }
-        definitions.into_iter().filter_map(|(definition, groups)| Self::of(definition, groups)).collect()
+        let judged =
+            hosts.iter().flat_map(|(host, kernel, judged)| judged.iter().map(move |one| (host, kernel, one)));
+        let definitions = grouped(judged, |(.., one)| one.definition.as_str());
+        let contrasts = definitions.into_iter().filter_map(|(definition, judged)| {
+            let alike = grouped(judged, |(.., one)| &one.meaning);
+            let groups = alike.into_iter().map(|(meaning, judged)| {
+                let mut hosts: Vec<_> = judged.iter().map(|(host, ..)| (*host).clone()).collect();
+                hosts.sort();
+                let kernels: BTreeSet<_> = judged.into_iter().map(|(_, kernel, _)| kernel.clone()).collect();
+                Group { kernels: kernels.into_iter().collect(), hosts, meaning: meaning.clone() }
+            });
+            Self::of(definition, groups.collect())
+        });
+        contrasts.collect()
     }
 
     fn of(definition: &str, mut groups: Vec<Group>) -> Option<Self> {
@@ -126,21 +127,6 @@ impl Contrast {
         }
         text
     }
-}
-
-/// Puts a host to those on which the definition is the same.
-fn add(groups: &mut Vec<Group>, host: &str, kernel: &str, meaning: &CheckedMeaning) {
-    if let Some(group) = groups.iter_mut().find(|group| group.meaning == *meaning) {
-        group.hosts.push(host.to_owned());
-        if !group.kernels.iter().any(|known| known == kernel) {
-            group.kernels.push(kernel.to_owned());
-            group.kernels.sort();
-        }
-        group.hosts.sort();
-        return;
-    }
-    let (kernels, hosts) = (vec![kernel.to_owned()], vec![host.to_owned()]);
-    groups.push(Group { kernels, hosts, meaning: meaning.clone() });
 }
 
 /// A parameter that every kernel has under one name can be written by that name, wherever it is

@@ -21,6 +21,23 @@ pub(crate) fn counted(number: usize, noun: &str) -> String {
     format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
 }
 
+/// Items with what they have in common, in the order in which the first of each came.
+pub(super) fn grouped<T: Copy, K: PartialEq>(
+    items: impl IntoIterator<Item = T>,
+    common: impl Fn(T) -> K,
+) -> Vec<(K, Vec<T>)> {
+    let mut groups: Vec<(K, Vec<T>)> = Vec::new();
+    for item in items {
+        let common = common(item);
+        let same = groups.iter_mut().find(|(known, _)| *known == common);
+        match same {
+            Some((_, items)) => items.push(item),
+            None => groups.push((common, vec![item])),
+        }
+    }
+    groups
+}
+
 /// How a probe is armed, if that is known.
 pub(crate) fn arming(arming: Arming) -> Option<&'static str> {
     match arming {

@@ -6,7 +6,7 @@ use std::io;
 use kprobed_client::fleet::{HostLedger, Outcome, names};
 use serde_json::{Value, json};
 
-use super::data::counted;
+use super::data::{counted, grouped};
 use super::terminal::Tone;
 use super::{Contrast, HostOutput, Output};
 
@@ -122,19 +122,13 @@ type Group<'a> = (Outcome, &'a str, &'a HostOutput, Vec<&'a str>);
 
 /// Hosts with the same kernel and the same answer, the largest group of each outcome first.
 fn folded(records: &[HostRecord]) -> Vec<Group<'_>> {
-    let mut groups: Vec<Group<'_>> = Vec::new();
-    for record in records {
-        let same = groups.iter_mut().find(|(outcome, kernel, said, _)| {
-            *outcome == record.outcome && *kernel == record.kernel && **said == record.said
-        });
-        match same {
-            Some((.., hosts)) => hosts.push(&record.host),
-            None => groups.push((record.outcome, &record.kernel, &record.said, vec![&record.host])),
-        }
-    }
-    for (.., hosts) in &mut groups {
+    let alike = grouped(records, |record| (record.outcome, record.kernel.as_str(), &record.said));
+    let groups = alike.into_iter().map(|((outcome, kernel, said), records)| {
+        let mut hosts: Vec<_> = records.into_iter().map(|record| record.host.as_str()).collect();
         hosts.sort_unstable();
-    }
+        (outcome, kernel, said, hosts)
+    });
+    let mut groups: Vec<Group<'_>> = groups.collect();
     groups.sort_by(|a, b| a.0.cmp(&b.0).then(b.3.len().cmp(&a.3.len())).then_with(|| a.3.cmp(&b.3)));
     groups
 }

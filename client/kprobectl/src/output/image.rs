@@ -6,7 +6,6 @@ use std::io;
 use kprobed_document::json::json;
 use kprobed_verdict::message::meaning_change;
 use kprobed_verdict::offline::OfflineVerdict;
-use serde::Serialize;
 use serde_json::Value;
 
 use super::check::{head, push_listing};
@@ -28,29 +27,6 @@ pub(crate) struct ImageVerdict {
     pub(crate) verdict: OfflineVerdict,
 }
 
-/// A verdict for programs.
-#[derive(Serialize)]
-struct Record<'a> {
-    kernel: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    file: Option<&'a str>,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    line: Option<u64>,
-    definition: &'a str,
-    /// `accepted`, `changed`, `refused`, `uncertain` or `unknown`.
-    verdict: &'static str,
-    /// Why the verdict is not known.
-    #[serde(skip_serializing_if = "str::is_empty")]
-    remark: &'a str,
-    #[serde(skip_serializing_if = "Option::is_none")]
-    prototype: Option<&'a str>,
-    /// The message CheckProbeResponse.
-    check: Value,
-    /// The message MeaningChange: what it means else than on the first kernel.
-    #[serde(skip_serializing_if = "Option::is_none")]
-    change: Option<Value>,
-}
-
 impl Output {
     /// Prints the verdicts on one definition, with the code around the place if there is no other verdict.
     pub(crate) fn image_verdicts(
@@ -62,23 +38,26 @@ impl Output {
         if !self.is_structured() {
             return self.text(&render(definition, verdicts, is_alone, self.style, terminal::columns()));
         }
-        let (file, line) = match &definition.place {
-            Some((file, line)) => (file.as_deref(), Some(*line)),
-            None => (None, None),
-        };
+        let place = definition.place.as_ref();
         for ImageVerdict { release, verdict } in verdicts {
             let change = verdict.change.as_ref().map(|change| json(&meaning_change(change))).transpose()?;
-            self.structured_stream(&Record {
-                kernel: release,
-                file,
-                line,
-                definition: &definition.text,
-                verdict: verdict.word(),
-                remark: &verdict.remark,
-                prototype: verdict.prototype.as_deref(),
-                check: json(&verdict.answer)?,
-                change,
-            })?;
+            let mut record = serde_json::json!({
+                "kernel": release,
+                "file": place.and_then(|(file, _)| file.as_ref()),
+                "line": place.map(|(_, line)| line),
+                "definition": definition.text,
+                "verdict": verdict.word(),
+                // Why the verdict is not known.
+                "remark": Some(&verdict.remark).filter(|remark| !remark.is_empty()),
+                "prototype": verdict.prototype,
+                "check": json(&verdict.answer)?,
+                // What it means else than on the first kernel.
+                "change": change,
+            });
+            if let Value::Object(fields) = &mut record {
+                fields.retain(|_, value| !value.is_null());
+            }
+            self.structured_stream(&record)?;
         }
         Ok(())
     }

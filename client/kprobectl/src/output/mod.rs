@@ -44,7 +44,7 @@ pub(crate) use table::{Cell, Table};
 pub(crate) use terminal::Tone;
 
 use std::fmt::Write as _;
-use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write};
+use std::io::{self, BufWriter, IsTerminal as _, Stdout, Write as _};
 use std::path::Path;
 
 use kprobed_client::RpcError;
@@ -70,7 +70,7 @@ pub(crate) struct Output {
     has_headings: bool,
     /// Whether progress is shown, on a terminal.
     has_progress: bool,
-    stdout: BufWriter<Way>,
+    stdout: BufWriter<Stdout>,
     /// What is kept instead of printed, because several hosts are asked.
     kept: Option<HostOutput>,
     /// What is kept of verdicts, to compare hosts.
@@ -96,28 +96,6 @@ impl HostOutput {
     }
 }
 
-/// Where data goes.
-enum Way {
-    Process(Stdout),
-    Kept(Vec<u8>),
-}
-
-impl Write for Way {
-    fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
-        match self {
-            Self::Process(stdout) => stdout.write(bytes),
-            Self::Kept(kept) => kept.write(bytes),
-        }
-    }
-
-    fn flush(&mut self) -> io::Result<()> {
-        match self {
-            Self::Process(stdout) => stdout.flush(),
-            Self::Kept(_) => Ok(()),
-        }
-    }
-}
-
 impl Output {
     pub(crate) fn new(global: &Global) -> Self {
         let (format, color) = (global.output, global.color);
@@ -133,7 +111,7 @@ impl Output {
             format,
             has_headings: !global.no_headers,
             has_progress: io::stderr().is_terminal(),
-            stdout: BufWriter::with_capacity(BUFFER_BYTES, Way::Process(io::stdout())),
+            stdout: BufWriter::with_capacity(BUFFER_BYTES, io::stdout()),
             kept: None,
             judged: Vec::new(),
             style: style(io::stdout().is_terminal()),
@@ -147,7 +125,7 @@ impl Output {
             format: self.format,
             has_headings: self.has_headings,
             has_progress: false,
-            stdout: BufWriter::new(Way::Kept(Vec::new())),
+            stdout: BufWriter::with_capacity(0, io::stdout()),
             kept: Some(HostOutput::default()),
             judged: Vec::new(),
             style: self.style,
@@ -167,21 +145,21 @@ impl Output {
 
     /// What was kept.
     pub(crate) fn into_kept(self) -> HostOutput {
-        let data = match self.stdout.into_inner() {
-            Ok(Way::Kept(bytes)) => String::from_utf8_lossy(&bytes).into_owned(),
-            Ok(Way::Process(_)) | Err(_) => String::new(),
-        };
-        HostOutput { data, ..self.kept.unwrap_or_default() }
+        self.kept.unwrap_or_default()
     }
 
     /// Writes out everything that was printed.
     pub(crate) fn flush(&mut self) -> io::Result<()> {
-        self.stdout.flush()
+        if self.is_keeping() { Ok(()) } else { self.stdout.flush() }
     }
 
-    /// Prints bytes as they are.
+    /// Prints bytes as they are: no character is in two parts.
     pub(crate) fn raw(&mut self, bytes: &[u8]) -> io::Result<()> {
-        self.stdout.write_all(bytes)
+        match &mut self.kept {
+            Some(kept) => kept.data.push_str(&String::from_utf8_lossy(bytes)),
+            None => self.stdout.write_all(bytes)?,
+        }
+        Ok(())
     }
 
     /// Prints what is asked for in a form for programs, and says whether it did.

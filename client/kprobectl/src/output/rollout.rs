@@ -8,10 +8,10 @@ use kprobed_client::fleet::names;
 use serde_json::json;
 
 use super::Output;
-use super::data::{counted, one_line, rfc3339_ms};
+use super::data::{counted, grouped, one_line, rfc3339_ms};
 use super::table::{Cell, Table};
 use super::terminal::Tone;
-use crate::rollout::{Host, Phase, RolloutEvent, State, Step};
+use crate::rollout::{Phase, RolloutEvent, State, Step};
 
 impl Output {
     /// Prints something that happened, at a time in milliseconds since 1970.
@@ -68,26 +68,16 @@ impl Output {
         let head: Vec<_> = head.into_iter().filter(|(_, value)| !value.is_empty()).collect();
         self.properties(&head)?;
         self.line("")?;
-        let mut groups: Vec<(&Host, Vec<&str>)> = Vec::new();
-        for host in &state.hosts {
-            let same = groups.iter_mut().find(|(first, _)| {
-                (first.wave, first.step, &first.kernel, &first.note)
-                    == (host.wave, host.step, &host.kernel, &host.note)
-            });
-            match same {
-                Some((_, hosts)) => hosts.push(&host.name),
-                None => groups.push((host, vec![&host.name])),
-            }
-        }
+        let alike = grouped(&state.hosts, |host| (host.wave, host.step, &host.kernel, &host.note));
         let mut table = Table::new(&["WAVE", "HOSTS", "NAMES", "STEP", "KERNEL", "NOTE"]);
-        for (first, hosts) in groups {
+        for ((wave, step, kernel, note), hosts) in alike {
             table.row(vec![
-                Cell::number(first.wave as u64),
+                Cell::number(wave as u64),
                 Cell::number(hosts.len() as u64),
-                Cell::text(names::fold(hosts)),
-                Cell::toned(first.step.to_string().replace('_', " "), tone(first.step)),
-                Cell::text(&first.kernel),
-                Cell::text(&first.note),
+                Cell::text(names::fold(hosts.iter().map(|host| host.name.as_str()))),
+                Cell::toned(step.to_string().replace('_', " "), tone(step)),
+                Cell::text(kernel),
+                Cell::text(note),
             ]);
         }
         self.table(&table)

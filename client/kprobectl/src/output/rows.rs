@@ -18,6 +18,8 @@ pub(crate) struct Column<T> {
     heading: &'static str,
     cell: fn(&T) -> Cell,
     shown: Shown,
+    /// What stands under a table that explains its columns.
+    meaning: Option<&'static str>,
 }
 
 /// When a column is shown. `-o wide` and `-o csv` show all columns.
@@ -34,27 +36,37 @@ enum Shown {
 impl<T> Column<T> {
     /// A column that is always shown.
     pub(crate) const fn new(heading: &'static str, cell: fn(&T) -> Cell) -> Self {
-        Self { heading, cell, shown: Shown::Always }
+        Self { heading, cell, shown: Shown::Always, meaning: None }
     }
 
     /// A column that is left out if it is zero or empty in all rows.
     pub(crate) const fn optional(heading: &'static str, cell: fn(&T) -> Cell) -> Self {
-        Self { heading, cell, shown: Shown::IfAny }
+        Self { heading, cell, shown: Shown::IfAny, meaning: None }
     }
 
     /// A last column of sentences: nothing of the table is left out where the terminal is narrow.
     pub(crate) const fn sentence(heading: &'static str, cell: fn(&T) -> Cell) -> Self {
-        Self { heading, cell, shown: Shown::Sentence }
+        Self { heading, cell, shown: Shown::Sentence, meaning: None }
     }
 
     /// A column that a table shows only with `-o wide`.
     pub(crate) const fn wide(heading: &'static str, cell: fn(&T) -> Cell) -> Self {
-        Self { heading, cell, shown: Shown::Wide }
+        Self { heading, cell, shown: Shown::Wide, meaning: None }
+    }
+
+    /// The same column with its meaning.
+    pub(super) const fn meaning(self, meaning: &'static str) -> Self {
+        Self { meaning: Some(meaning), ..self }
     }
 
     /// The heading without the signs of a sum.
     pub(super) fn term(&self) -> &'static str {
         self.heading.trim_start_matches(['=', '+', ' '])
+    }
+
+    /// What it means, if that is said.
+    pub(super) fn legend(&self) -> Option<String> {
+        self.meaning.map(|meaning| format!("{}: {meaning}", self.term()))
     }
 
     /// Whether it is neither zero nor empty in all rows.

@@ -14,7 +14,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-use kprobed_vm::limit::{ensure_in_time, limited};
+use kprobed_vm::packages::{ensure_in_time, limited};
 use kprobed_vm::progress::{self, Step};
 use kprobed_vm::workspace;
 use serde_json::Value;

@@ -6,14 +6,13 @@ use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::fs::{OpenOptionsExt as _, PermissionsExt as _};
 use std::path::Path;
 use std::process::{Command, Stdio};
-use std::sync::Arc;
-use std::thread;
 use std::time::{Duration, Instant};
 
 use kprobed_vm::protocol::{self, Frame, Process, Status, read_frame, write_frame};
 
 use crate::background::Background;
-use crate::{power, run, say};
+use crate::setup::power_off;
+use crate::{accept, run, say};
 
 /// A request that failed in a way that the host should know.
 #[derive(Debug)]
@@ -32,21 +31,6 @@ impl Refusal {
     }
 }
 
-/// Why a connection ended early.
-#[derive(Debug)]
-pub(crate) enum Stop {
-    /// Tell the host.
-    Refused(Refusal),
-    /// The host is gone or does not speak the protocol: there is no receiver for an error.
-    Lost,
-}
-
-impl From<Refusal> for Stop {
-    fn from(refusal: Refusal) -> Self {
-        Self::Refused(refusal)
-    }
-}
-
 /// Serves until that is no longer possible, and returns why.
 pub(crate) fn serve() -> String {
     let address = (Ipv4Addr::from(protocol::GUEST_ADDRESS), protocol::AGENT_PORT);
@@ -54,28 +38,19 @@ pub(crate) fn serve() -> String {
         Ok(listener) => listener,
         Err(error) => return format!("agent cannot listen: {error}"),
     };
-    let background = Arc::new(Background::default());
+    let background = Background::default();
     say(protocol::LISTENING_LINE);
-    loop {
-        match listener.accept() {
-            Ok((stream, _)) => {
-                let background = Arc::clone(&background);
-                thread::spawn(move || connection(&stream, &background));
-            }
-            // A connection that went away before it was accepted says nothing about the next one.
-            Err(error) if error.kind() == io::ErrorKind::ConnectionAborted => {}
-            Err(error) => return format!("agent cannot accept: {error}"),
-        }
-    }
+    let error = accept(&listener, move |stream| connection(stream, &background));
+    format!("agent cannot accept: {error}")
 }
 
-/// Sends a frame; a failure means that the host is gone.
-pub(crate) fn send(mut stream: &TcpStream, frame: &Frame) -> Result<(), Stop> {
-    write_frame(&mut stream, frame).map_err(|_host_is_gone| Stop::Lost)
+/// Sends a frame. After a failure the host is gone, and nothing else reaches it either.
+pub(crate) fn send(mut stream: &TcpStream, frame: &Frame) -> Result<(), Refusal> {
+    write_frame(&mut stream, frame).map_err(|error| Refusal::io("host", &error))
 }
 
-fn receive(mut stream: &TcpStream) -> Result<Frame, Stop> {
-    read_frame(&mut stream).map_err(|_host_is_gone| Stop::Lost)
+fn receive(mut stream: &TcpStream) -> Result<Frame, Refusal> {
+    read_frame(&mut stream).map_err(|error| Refusal::io("host", &error))
 }
 
 /// The command for a process with the environment that every guest process has.
@@ -118,10 +93,10 @@ fn connection(stream: &TcpStream, background: &Background) {
             let status = wait(stream, background, &name, Duration::from_millis(timeout_ms))?;
             send(stream, &Frame::Exit(status))
         }
-        Frame::PowerOff => Err(Refusal::new(power::off(background)).into()),
-        _ => Err(Refusal::new("not a request").into()),
+        Frame::PowerOff => Err(Refusal::new(power_off(background))),
+        _ => Err(Refusal::new("not a request")),
     });
-    if let Err(Stop::Refused(Refusal { errno, message })) = answered {
+    if let Err(Refusal { errno, message }) = answered {
         drop(send(stream, &Frame::Failed { errno, message }));
     }
     // Only this direction: what the host still sends is read (by `run`), since closing over unread
@@ -129,7 +104,7 @@ fn connection(stream: &TcpStream, background: &Background) {
     drop(stream.shutdown(std::net::Shutdown::Write));
 }
 
-fn hello(stream: &TcpStream) -> Result<(), Stop> {
+fn hello(stream: &TcpStream) -> Result<(), Refusal> {
     // Answers are many small frames: waiting to fill packets would only delay them.
     drop(stream.set_nodelay(true));
     let release = fs::read_to_string("/proc/sys/kernel/osrelease")
@@ -137,7 +112,7 @@ fn hello(stream: &TcpStream) -> Result<(), Stop> {
     send(stream, &Frame::Hello { version: protocol::VERSION, release: release.trim().to_owned() })
 }
 
-fn put(stream: &TcpStream, path: &str, mode: u32) -> Result<(), Stop> {
+fn put(stream: &TcpStream, path: &str, mode: u32) -> Result<(), Refusal> {
     let written = (|| {
         if let Some(directory) = Path::new(path).parent() {
             fs::create_dir_all(directory)?;
@@ -162,13 +137,13 @@ fn put(stream: &TcpStream, path: &str, mode: u32) -> Result<(), Stop> {
                     file = Err(Refusal::io(path, &error));
                 }
             }
-            Frame::End => return Ok(file.map(drop)?),
-            _ => return Err(Refusal::new("put: expected data").into()),
+            Frame::End => return file.map(drop),
+            _ => return Err(Refusal::new("put: expected data")),
         }
     }
 }
 
-fn get(stream: &TcpStream, path: &str) -> Result<(), Stop> {
+fn get(stream: &TcpStream, path: &str) -> Result<(), Refusal> {
     let failed = |error| Refusal::io(path, &error);
     let mut file = fs::File::open(path).map_err(failed)?;
     let mut chunk = vec![0; protocol::CHUNK_BYTES];
@@ -180,7 +155,12 @@ fn get(stream: &TcpStream, path: &str) -> Result<(), Stop> {
     }
 }
 
-fn wait(stream: &TcpStream, background: &Background, name: &str, timeout: Duration) -> Result<Status, Stop> {
+fn wait(
+    stream: &TcpStream,
+    background: &Background,
+    name: &str,
+    timeout: Duration,
+) -> Result<Status, Refusal> {
     let begun = Instant::now();
     loop {
         let left = timeout.saturating_sub(begun.elapsed());

@@ -26,7 +26,7 @@ struct BackgroundProcess {
 }
 
 /// All of them, running and ended.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default)]
 pub(crate) struct Background {
     shared: Arc<(Mutex<Table>, Condvar)>,
 }

@@ -20,7 +20,7 @@ use nix::unistd::Pid;
 use rustix::pty::{OpenptFlags, ioctl_tiocgptpeer, openpt, unlockpt};
 use rustix::termios::{Winsize, tcsetwinsize};
 
-use crate::agent::{Refusal, Stop, command, send};
+use crate::agent::{Refusal, command, send};
 
 /// How long output may still come after the process has ended: a process that it started may keep
 /// the pipes open.
@@ -88,7 +88,7 @@ pub(crate) fn run(
     process: &Process,
     timeout: Option<Duration>,
     terminal: Option<Size>,
-) -> Result<Status, Stop> {
+) -> Result<Status, Refusal> {
     let incoming = stream.try_clone().map_err(|error| Refusal::io("socket", &error))?;
     let mut started = terminal.map_or_else(|| piped(process), |size| at_terminal(process, size));
     let host_gone = Arc::new(AtomicBool::new(false));
@@ -155,8 +155,8 @@ fn kill(group: Pid) {
 fn pump(
     pipe: &mut Option<File>,
     chunk: &mut [u8],
-    mut deliver: impl FnMut(Vec<u8>) -> Result<(), Stop>,
-) -> Result<bool, Stop> {
+    mut deliver: impl FnMut(Vec<u8>) -> Result<(), Refusal>,
+) -> Result<bool, Refusal> {
     let Some(open) = pipe else { return Ok(false) };
     let mut ready = [PollFd::new(open.as_fd(), PollFlags::POLLIN)];
     if !matches!(poll(&mut ready, PollTimeout::ZERO), Ok(count) if count > 0) {

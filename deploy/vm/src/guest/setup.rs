@@ -1,21 +1,27 @@
-//! Setting up the guest, once, by PID 1: mounts, modules, host name, network, disk.
+//! Setting up the guest, once, by PID 1: mounts, modules, host name, network, disk. Switching it off without losing
+//! data.
 //!
 //! Never mounts tracefs or debugfs: that is the daemon's own work, and part of what is tested.
 
 use std::fs::{self, File};
 use std::path::Path;
 use std::process::{Command, Stdio};
+use std::thread;
+use std::time::Duration;
 
+use kprobed_vm::protocol;
 use nix::errno::Errno;
 use nix::kmod::{ModuleInitFlags, finit_module};
-use nix::mount::{MsFlags, mount};
-use nix::unistd::sethostname;
+use nix::mount::{MsFlags, mount, umount};
+use nix::sys::reboot::{RebootMode, reboot};
+use nix::sys::signal::{Signal, kill};
+use nix::unistd::{Pid, sethostname, sync};
 
+use crate::background::Background;
 use crate::say;
-use kprobed_vm::protocol;
 
 /// Where the disk's file system goes.
-pub(crate) const DISK_MOUNT: &str = "/var/lib/kprobed";
+const DISK_MOUNT: &str = "/var/lib/kprobed";
 const DISK_DEVICE: &str = "/dev/vda";
 
 /// Everything, in the order in which it depends on each other.
@@ -85,4 +91,38 @@ fn ip(arguments: &[&str]) -> Result<(), String> {
         return Ok(());
     }
     Err(format!("ip {}: {}", arguments.join(" "), String::from_utf8_lossy(&output.stderr).trim()))
+}
+
+/// How long background processes have after SIGTERM.
+const GRACE: Duration = Duration::from_secs(10);
+const EVERY_PROCESS: Pid = Pid::from_raw(-1);
+
+/// Ends every process but PID 1 and this one, unmounts the disk, announces it, switches off.
+/// Returns only on failure.
+pub(crate) fn power_off(background: &Background) -> String {
+    // ESRCH: there was no process to end.
+    kill(EVERY_PROCESS, Signal::SIGTERM).ok();
+    background.wait_for_all(GRACE);
+    kill(EVERY_PROCESS, Signal::SIGKILL).ok();
+    sync();
+    if let Err(error) = unmount() {
+        return format!("cannot unmount {DISK_MOUNT}: {error}");
+    }
+    say(protocol::POWER_OFF_LINE);
+    match reboot(RebootMode::RB_POWER_OFF) {
+        Err(error) => format!("power-off: {error}"),
+        Ok(never) => match never {},
+    }
+}
+
+/// A process that was just killed may take some milliseconds to close its files.
+fn unmount() -> Result<(), Errno> {
+    for _ in 0..50 {
+        match umount(DISK_MOUNT) {
+            Ok(()) | Err(Errno::EINVAL | Errno::ENOENT) => return Ok(()),
+            Err(Errno::EBUSY) => thread::sleep(Duration::from_millis(20)),
+            Err(error) => return Err(error),
+        }
+    }
+    Err(Errno::EBUSY)
 }

@@ -5,6 +5,7 @@ use std::net::{Shutdown, SocketAddr, TcpStream};
 use std::thread;
 use std::time::Duration;
 
+use super::MachineError;
 use super::command::Stream;
 use crate::protocol::{ALIVE_INTERVAL, Frame, Status, VERSION, read_frame, write_frame};
 
@@ -17,21 +18,21 @@ pub(super) const SILENCE: Duration = ALIVE_INTERVAL.saturating_mul(60);
 pub(super) enum Failure {
     /// Socket or protocol.
     Connection(io::Error),
-    /// Nothing came for this long.
-    Silence(Duration),
-    /// The agent refused.
-    Refused(i32, String),
-    /// Not the frame that belongs here.
-    Unexpected(&'static str),
+    /// What the agent said instead.
+    Said(MachineError),
 }
 
 impl From<io::Error> for Failure {
     fn from(error: io::Error) -> Self {
-        match error.kind() {
-            io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => Self::Silence(SILENCE),
-            _ => Self::Connection(error),
-        }
+        Self::Connection(error)
     }
+}
+
+/// Not the frame that belongs here: host and guest were not built from the same source.
+pub(super) fn unexpected(what: &str) -> Failure {
+    Failure::Said(MachineError::Other(format!(
+        "the agent in the guest said something unexpected ({what}): was it built from this source?"
+    )))
 }
 
 /// A connection on which the agent has said hello.
@@ -55,8 +56,8 @@ impl Conversation {
                 stream.set_read_timeout(Some(SILENCE))?;
                 Ok(Self { stream, release })
             }
-            Frame::Hello { .. } => Err(Failure::Unexpected("another protocol version")),
-            _ => Err(Failure::Unexpected("no greeting")),
+            Frame::Hello { .. } => Err(unexpected("another protocol version")),
+            _ => Err(unexpected("no greeting")),
         }
     }
 
@@ -70,7 +71,9 @@ impl Conversation {
         loop {
             match read_frame(&mut self.stream)? {
                 Frame::Alive => {}
-                Frame::Failed { errno, message } => return Err(Failure::Refused(errno, message)),
+                Frame::Failed { errno, message } => {
+                    return Err(Failure::Said(MachineError::Refused { errno, message }));
+                }
                 other => return Ok(other),
             }
         }
@@ -80,7 +83,7 @@ impl Conversation {
     pub(super) fn done(&mut self) -> Result<(), Failure> {
         match self.next()? {
             Frame::Done => Ok(()),
-            _ => Err(Failure::Unexpected("not `done`")),
+            _ => Err(unexpected("not `done`")),
         }
     }
 
@@ -88,7 +91,7 @@ impl Conversation {
     pub(super) fn status(&mut self) -> Result<Status, Failure> {
         match self.next()? {
             Frame::Exit(status) => Ok(status),
-            _ => Err(Failure::Unexpected("not a process's end")),
+            _ => Err(unexpected("not a process's end")),
         }
     }
 
@@ -99,7 +102,7 @@ impl Conversation {
                 Frame::Stdout(bytes) => output(Stream::Stdout, &bytes),
                 Frame::Stderr(bytes) => output(Stream::Stderr, &bytes),
                 Frame::Exit(status) => return Ok(status),
-                _ => return Err(Failure::Unexpected("no output and no end of a process")),
+                _ => return Err(unexpected("no output and no end of a process")),
             }
         }
     }

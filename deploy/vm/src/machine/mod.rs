@@ -7,7 +7,6 @@ mod accel;
 mod agent;
 mod command;
 mod console;
-mod error;
 mod qemu;
 mod qmp;
 mod snapshot;
@@ -21,11 +20,10 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use accel::Accelerator;
-use agent::{Conversation, Failure, SILENCE};
+use agent::{Conversation, Failure, SILENCE, unexpected};
 pub use command::{Command, Output, PATIENCE, Stream, input};
 use console::Console;
 pub(crate) use console::tail;
-pub use error::MachineError;
 pub use nix::sys::signal::Signal;
 use qemu::Qemu;
 use qmp::Qmp;
@@ -36,14 +34,36 @@ pub(crate) use snapshot::copy_sparse;
 use crate::disk::Disk;
 use crate::protocol::{self, Frame, Status};
 
-/// How often a machine is booted again at most when the guest itself fails.
-const BOOT_RETRIES: u32 = 2;
 /// How long one attempt to be greeted by the agent takes at most.
 const GREETING: Duration = Duration::from_millis(300);
 /// How long the guest may take from the request to switch off to the end of QEMU.
 const POWER_OFF: Duration = Duration::from_mins(1);
 /// A guest that has panicked is about to take QEMU with it; this is how long that is waited for.
 const LAST_WORDS: Duration = Duration::from_secs(3);
+
+/// Why a machine could not be started or used.
+#[derive(Debug, thiserror::Error)]
+pub enum MachineError {
+    /// The guest failed, or QEMU did: booting it again may help.
+    #[error("{what}\n(serial log: {log})")]
+    Failed {
+        /// What shows it: a line of its kernel, the end of QEMU, its silence, or a lost connection.
+        what: String,
+        /// The whole serial log.
+        log: PathBuf,
+    },
+    /// The agent carried out the request and failed, or refused it.
+    #[error("in the guest: {message}")]
+    Refused {
+        /// The guest kernel's errno; 0 when the agent itself refused.
+        errno: i32,
+        /// What was tried and what went wrong.
+        message: String,
+    },
+    /// The host or the request is at fault.
+    #[error("{0}")]
+    Other(String),
+}
 
 /// Settings of a machine.
 #[derive(Clone, Debug)]
@@ -99,26 +119,11 @@ impl Machine {
             attempts += 1;
             match Self::boot_once(config) {
                 // Another program took the port between its choice and its use.
-                Err(MachineError::Exited { stderr, .. })
-                    if attempts < 4 && stderr.contains("Could not set up host forwarding") => {}
+                Err(MachineError::Failed { what, .. })
+                    if attempts < 4 && what.contains("Could not set up host forwarding") => {}
                 other => return other,
             }
         }
-    }
-
-    /// As [`Machine::boot`], but when the guest itself fails it is booted again, twice at most.
-    /// `failed` is called with every failure that is tried again.
-    pub fn boot_with_retries(
-        config: &MachineConfig,
-        mut failed: impl FnMut(&MachineError),
-    ) -> Result<Self, MachineError> {
-        for _ in 0..BOOT_RETRIES {
-            match Self::boot(config) {
-                Err(error) if error.is_guest_failure() => failed(&error),
-                other => return other,
-            }
-        }
-        Self::boot(config)
     }
 
     fn boot_once(config: &MachineConfig) -> Result<Self, MachineError> {
@@ -175,12 +180,12 @@ impl Machine {
                 asked = Instant::now();
                 match Conversation::open(self.agent, GREETING) {
                     Ok(conversation) => return Ok(conversation.release),
-                    Err(Failure::Unexpected(what)) => return Err(MachineError::Unexpected(what)),
-                    Err(_not_yet) => {}
+                    Err(Failure::Said(error)) => return Err(error),
+                    Err(Failure::Connection(_not_yet)) => {}
                 }
             }
             if start.elapsed() > deadline {
-                return Err(MachineError::Hung { after: deadline, log: self.serial_log().to_owned() });
+                return Err(self.silent_for(deadline));
             }
             thread::sleep(Duration::from_millis(20));
         }
@@ -189,7 +194,7 @@ impl Machine {
     /// Runs `command` to its end and collects its output.
     ///
     /// # Errors
-    /// [`MachineError::TooLong`], with what it has printed, if it does not end within its limit.
+    /// Also if it does not end within its limit; the error has what it has printed.
     pub fn exec(&self, command: &Command) -> Result<Output, MachineError> {
         let (mut stdout, mut stderr) = (Vec::new(), Vec::new());
         let status = self.exec_streaming(command, |stream, bytes| match stream {
@@ -198,9 +203,9 @@ impl Machine {
         })?;
         let output = Output { status, stdout, stderr };
         match (status, command.limit) {
-            (Status::TimedOut, Some(after)) => {
-                Err(MachineError::TooLong { command: command.to_string(), after, printed: output })
-            }
+            (Status::TimedOut, Some(after)) => Err(MachineError::Other(format!(
+                "`{command}` did not end within {after:.0?} and was killed; until then: {output:?}"
+            ))),
             _ => Ok(output),
         }
     }
@@ -243,7 +248,7 @@ impl Machine {
                 match conversation.next()? {
                     Frame::Data(chunk) => bytes.extend_from_slice(&chunk),
                     Frame::End => return Ok(bytes),
-                    _ => return Err(Failure::Unexpected("no file content")),
+                    _ => return Err(unexpected("no file content")),
                 }
             }
         })
@@ -279,16 +284,14 @@ impl Machine {
         let mut conversation = self.conversation()?;
         conversation.send(&Frame::PowerOff).map_err(|failure| self.explain(failure))?;
         // Only a failure is answered; otherwise the connection ends with the guest.
-        if let Err(Failure::Refused(errno, message)) = conversation.next() {
-            return Err(MachineError::Refused { errno, message });
+        if let Err(Failure::Said(error)) = conversation.next() {
+            return Err(error);
         }
-        let Some(status) = self.qemu.wait(POWER_OFF) else {
-            return Err(MachineError::Hung { after: POWER_OFF, log: self.serial_log().to_owned() });
-        };
+        let Some(status) = self.qemu.wait(POWER_OFF) else { return Err(self.silent_for(POWER_OFF)) };
         if status.success() && console::has_line(&self.console.text(), protocol::POWER_OFF_LINE) {
             return Ok(());
         }
-        Err(MachineError::UncleanPowerOff { status, log: self.serial_log().to_owned() })
+        Err(self.failed(format!("the guest did not switch off cleanly ({status})")))
     }
 
     /// Kills the guest where it stands, as a power cut would. What the disk acknowledged to the
@@ -368,36 +371,49 @@ impl Machine {
 
     /// A failed request may be the first sign that the guest has failed.
     fn explain(&self, failure: Failure) -> MachineError {
-        let log = self.serial_log().to_owned();
-        match failure {
-            Failure::Refused(errno, message) => MachineError::Refused { errno, message },
-            Failure::Unexpected(what) => MachineError::Unexpected(what),
-            Failure::Silence(after) => {
-                self.check(&self.console.text()).err().unwrap_or(MachineError::Hung { after, log })
-            }
-            Failure::Connection(source) => {
-                self.qemu.wait(LAST_WORDS);
-                self.check(&self.console.text()).err().unwrap_or(MachineError::Lost { source, log })
-            }
+        let source = match failure {
+            Failure::Said(error) => return error,
+            Failure::Connection(source) => source,
+        };
+        let is_silence = matches!(source.kind(), io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut);
+        if !is_silence {
+            self.qemu.wait(LAST_WORDS);
         }
+        self.failure().unwrap_or_else(|| {
+            if is_silence {
+                return self.silent_for(SILENCE);
+            }
+            self.failed(format!("lost the connection to the guest: {source}"))
+        })
     }
 
     /// An error when QEMU has ended, or the console tells of a failure that the guest does not
     /// survive.
     fn check(&self, console: &str) -> Result<(), MachineError> {
-        let log = || self.serial_log().to_owned();
-        if let Some(status) = self.qemu.status() {
+        let status = self.qemu.status();
+        let line = match status {
             // It may have written its last words after `console` was read.
-            if let Some(line) = console::failure(&self.console.text()) {
-                return Err(MachineError::Panicked { line, log: log() });
+            Some(_) => console::failure(&self.console.text()),
+            None => console::failure(console),
+        };
+        let what = match (line, status) {
+            (Some(line), _) => format!("the guest kernel failed: {line}"),
+            (None, Some(status)) => {
+                let said = fs::read_to_string(&self.qemu_messages).unwrap_or_default();
+                let said = said.trim().lines().fold(String::new(), |shown, line| shown + "\n  " + line);
+                format!("QEMU ended unexpectedly ({status}){said}")
             }
-            let stderr = fs::read_to_string(&self.qemu_messages).unwrap_or_default();
-            return Err(MachineError::Exited { status, stderr, log: log() });
-        }
-        match console::failure(console) {
-            Some(line) => Err(MachineError::Panicked { line, log: log() }),
-            None => Ok(()),
-        }
+            (None, None) => return Ok(()),
+        };
+        Err(self.failed(what))
+    }
+
+    fn silent_for(&self, time: Duration) -> MachineError {
+        self.failed(format!("the guest did not answer for {time:.1?}"))
+    }
+
+    fn failed(&self, what: String) -> MachineError {
+        MachineError::Failed { what, log: self.serial_log().to_owned() }
     }
 }
 
@@ -411,7 +427,7 @@ fn request(command: &Command) -> Frame {
 
 fn host(what: &str) -> impl FnOnce(io::Error) -> MachineError {
     let what = what.to_owned();
-    move |source| MachineError::Host { what, source }
+    move |source| MachineError::Other(format!("{what}: {source}"))
 }
 
 fn milliseconds(duration: Duration) -> u64 {

@@ -1,14 +1,13 @@
-//! The kernel's answers to definitions: each one is written, and removed at once if it was
-//! accepted.
+//! Definitions of probes with the kernel's interface alone: the kernel's answer to each, and the time that
+//! many take.
 //!
-//! Never changes a probe that existed before.
+//! Never changes a probe that existed before, or one of another group.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::{self, OpenOptions};
 use std::io::{self, Write};
 use std::path::Path;
-
-use crate::cycle::append;
+use std::time::Instant;
 
 /// Prints a line for each definition: an errno (0 if it was accepted), the position of the caret
 /// and the message, separated by tabs; `-` for what the kernel did not say.
@@ -50,6 +49,46 @@ fn said(log: &str) -> Option<(String, String)> {
     let message = lines.next()?.trim().to_owned();
     let caret = lines.next_back()?.find('^')?.checked_sub("  Command: ".len())?;
     Some((caret.to_string(), message))
+}
+
+/// Name of the instance of [`cycle`], and the group of its events.
+const NAME: &str = "cycle";
+
+/// Defines, enables, disables and deletes one probe for each definition (what follows the name), and prints the
+/// seconds of each: the baseline that the daemon is compared with. Uses as few system calls as possible.
+pub(crate) fn cycle(tracefs: &Path, definitions: &Path, output: &mut impl Write) -> io::Result<()> {
+    let text = fs::read_to_string(definitions)?;
+    let places: Vec<&str> = text.lines().collect();
+    let (events, instance) = (tracefs.join("kprobe_events"), tracefs.join("instances").join(NAME));
+    fs::create_dir(&instance)?;
+    let lines = |line: &dyn Fn(usize, &str) -> String| {
+        places.iter().enumerate().map(|(number, place)| line(number, place)).collect::<Vec<_>>().join("\n")
+    };
+    let switch = |value: &str| {
+        (0..places.len()).try_for_each(|number| {
+            let file = instance.join(format!("events/{NAME}/p{number}/enable"));
+            OpenOptions::new().write(true).open(file)?.write_all(value.as_bytes())
+        })
+    };
+    let mut time = |what: &str, work: &dyn Fn() -> io::Result<()>| {
+        let begun = Instant::now();
+        work()?;
+        writeln!(output, "{what} {}", begun.elapsed().as_secs_f64())
+    };
+    time("define", &|| append(&events, &lines(&|number, place| format!("p:{NAME}/p{number} {place}"))))?;
+    time("enable", &|| switch("1"))?;
+    time("disable", &|| switch("0"))?;
+    // With the instance goes what would be emptied by each deletion.
+    time("delete", &|| {
+        fs::remove_dir(&instance)?;
+        append(&events, &lines(&|number, _place| format!("-:{NAME}/p{number}")))
+    })
+}
+
+/// One write: the kernel takes one line after the other.
+fn append(path: &Path, lines: &str) -> io::Result<()> {
+    let written = OpenOptions::new().append(true).open(path)?.write(lines.as_bytes())?;
+    if written == lines.len() { Ok(()) } else { Err(io::ErrorKind::WriteZero.into()) }
 }
 
 #[cfg(test)]

@@ -3,7 +3,6 @@
 //! Runs in the guest, where it is called `workload`. Tests compare what probes record with what it
 //! prints.
 
-mod cycle;
 mod define;
 mod faults;
 mod files;
@@ -194,7 +193,7 @@ fn run(arguments: &Arguments) -> io::Result<()> {
                 writeln!(stdout, "{number}")?;
             }
         }
-        Call::Cycle { tracefs, places } => cycle::run(tracefs, places, &mut stdout)?,
+        Call::Cycle { tracefs, places } => define::cycle(tracefs, places, &mut stdout)?,
         Call::Define { events, lines } => define::run(events, lines, &mut stdout)?,
         Call::Faults { process, fault, at } => faults::run(*process, *fault, *at, &mut stdout)?,
         Call::Files { tracefs, script } => files::run(tracefs, script, &mut stdout)?,

@@ -129,9 +129,10 @@ impl WriteLog {
 
     /// The cut after the first `end` entries on a disk without a cache.
     pub fn prefix(&self, end: usize) -> Cut {
-        let mut cut = self.at_flush(end);
-        cut.kept = (cut.durable..cut.end).filter(|entry| self.entries[*entry].is_write()).collect();
-        cut
+        let end = end.min(self.entries.len());
+        let durable = self.entries[..end].iter().rposition(LogEntry::is_flush).map_or(0, |flush| flush + 1);
+        let kept = (durable..end).filter(|entry| self.entries[*entry].is_write()).collect();
+        Cut { end, durable, kept }
     }
 
     /// The cut after the first `end` entries on a disk that did those writes since the last flush
@@ -140,12 +141,6 @@ impl WriteLog {
         let mut cut = self.prefix(end);
         cut.kept.retain(|entry| self.entries[*entry].is_durable() || is_kept());
         cut
-    }
-
-    fn at_flush(&self, end: usize) -> Cut {
-        let end = end.min(self.entries.len());
-        let durable = self.entries[..end].iter().rposition(LogEntry::is_flush).map_or(0, |flush| flush + 1);
-        Cut { end, durable, kept: Vec::new() }
     }
 
     fn write(&self, entry: &LogEntry, path: &Path, image: &File) -> Result<()> {
@@ -218,22 +213,20 @@ impl<'a> Replay<'a> {
 fn super_block(path: &Path, file: &File) -> Result<(u64, u64)> {
     let mut bytes = [0; SUPER_BYTES];
     read(path, file, &mut bytes, 0)?;
-    let not = |what: &str, value: u64, expected: u64| {
-        let path = path.display();
-        anyhow!(
-            "{path} is not a log of writes that is understood: its {what} is {value:#x}, not {expected:#x}"
-        )
-    };
     let [magic, version, count] = [0, 8, 16].map(|from| number(&bytes, from, 8));
     let sector_bytes = number(&bytes, 24, 4);
-    if magic != MAGIC {
-        return Err(not("magic number", magic, MAGIC));
-    }
-    if version != VERSION {
-        return Err(not("version", version, VERSION));
-    }
-    if !SECTOR_BYTES.contains(&sector_bytes) {
-        return Err(not("sector's size", sector_bytes, SECTOR_BYTES[0]));
+    let values: [(_, _, &[u64]); 3] = [
+        ("magic number", magic, &[MAGIC]),
+        ("version", version, &[VERSION]),
+        ("sector's size", sector_bytes, &SECTOR_BYTES),
+    ];
+    for (what, value, expected) in values {
+        ensure!(
+            expected.contains(&value),
+            "{} is not a log of writes that is understood: its {what} is {value:#x}, not {:#x}",
+            path.display(),
+            expected[0]
+        );
     }
     Ok((count, sector_bytes))
 }

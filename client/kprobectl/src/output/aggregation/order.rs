@@ -82,12 +82,9 @@ pub(super) fn number(sum: Option<&sum_value::Value>) -> i128 {
 pub(super) fn choose<'a>(rows: &'a [AggregationRow], columns: &Columns, view: CountView) -> Chosen<'a> {
     let mut groups = groups(rows, columns);
     let by_key = |a: &Group<'_>, b: &Group<'_>| {
-        let mut keys = (0..columns.keys.len()).filter(|index| Some(*index) != columns.axis);
-        keys.try_fold(Ordering::Equal, |_, index| match compare(value(a.key(index)), value(b.key(index))) {
-            Ordering::Equal => Ok(Ordering::Equal),
-            unequal => Err(unequal),
-        })
-        .unwrap_or_else(|unequal| unequal)
+        let keys = (0..columns.keys.len()).filter(|index| Some(*index) != columns.axis);
+        let mut orders = keys.map(|index| compare(value(a.key(index)), value(b.key(index))));
+        orders.find(|order| order.is_ne()).unwrap_or(Ordering::Equal)
     };
     groups.sort_by(|a, b| match view.order {
         CountOrder::Count => b.count.cmp(&a.count).then_with(|| by_key(a, b)),

@@ -14,10 +14,10 @@ use prost::Name;
 use serde_json::Value;
 
 pub(crate) use self::tables::exporter_state;
-use self::tables::{Account, account, exporter_closes, probe_closes, spool_closes, subscriber_closes};
+use self::tables::{account, exporter_closes, probe_closes, spool_closes, subscriber_closes};
 use super::data::moment;
 use super::terminal::Tone;
-use super::{Column, Output};
+use super::{Column, Output, Row};
 
 /// Whether every sum that is known adds up.
 pub(crate) fn ledger_closes(ledger: &GetLedgerResponse) -> bool {
@@ -100,12 +100,10 @@ impl Output {
     }
 
     /// Prints a table with the meaning of its columns under it.
-    fn account<T: Account>(&mut self, rows: &[T]) -> io::Result<()> {
+    fn account<T: Row>(&mut self, rows: &[T]) -> io::Result<()> {
         self.rows(rows)?;
-        let is_shown = |column: &Column<T>| self.is_wide() || column.says_something(rows);
-        let is_explained = |name| T::COLUMNS.iter().any(|column| column.term() == name && is_shown(column));
-        let legend = T::LEGEND.iter().filter(|(name, _)| is_explained(*name));
-        let legend: Vec<_> = legend.map(|(name, meaning)| format!("{name}: {meaning}")).collect();
+        let shown = T::COLUMNS.iter().filter(|column| self.is_wide() || column.says_something(rows));
+        let legend: Vec<_> = shown.filter_map(Column::legend).collect();
         if legend.is_empty() { Ok(()) } else { self.line(&self.paint(Tone::Faint, &legend.join("; "))) }
     }
 }

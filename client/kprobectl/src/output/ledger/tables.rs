@@ -1,5 +1,5 @@
-//! Accounts of the ledger: the columns of each with a legend, and its sum, which is added up again here and not taken
-//! from the daemon.
+//! Accounts of the ledger: the columns of each with their meaning, and its sum, which is added up again here and not
+//! taken from the daemon.
 
 use std::io;
 
@@ -14,13 +14,7 @@ use serde_json::Value;
 
 use crate::output::table::Cell;
 use crate::output::terminal::Tone;
-use crate::output::{Column, MessageRow, Row};
-
-/// An account of the ledger.
-pub(super) trait Account: Row {
-    /// The meaning of columns, for those that are shown.
-    const LEGEND: &'static [(&'static str, &'static str)];
-}
+use crate::output::{Column, MessageRow};
 
 /// The message of the API, and whether it adds up if there is a sum and all of its terms are known.
 pub(super) fn account(message: &impl Name, closes: Option<bool>) -> io::Result<Value> {
@@ -36,17 +30,6 @@ fn of_probe(probe: &ProbeLedger, number: Option<u64>) -> Cell {
     if probe.hits.is_none() { Cell::text("").right() } else { Cell::maybe(number) }
 }
 
-impl Account for ProbeLedger {
-    const LEGEND: &'static [(&'static str, &'static str)] = &[
-        ("NOT READ", "LOST + DISABLED + FILTERED + OWN + UNEXPLAINED"),
-        ("LOST", "in buffers, in a pause, or taken by another program"),
-        ("DISABLED", "while it was off"),
-        ("OWN", "by kprobed itself"),
-        ("UNEXPLAINED", "what is left since another program has changed what is recorded"),
-        ("NMISSED", "skipped by the kernel"),
-    ];
-}
-
 impl MessageRow for ProbeLedger {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("PROBE", |probe| Cell::text(&probe.probe)),
@@ -54,25 +37,21 @@ impl MessageRow for ProbeLedger {
         Column::new("HITS", |probe| of_probe(probe, probe.hits)),
         Column::new("= READ", |probe| Cell::number(probe.read)),
         Column::optional("+ UNDECODABLE", |probe| Cell::number(probe.undecodable)),
-        Column::optional("+ NOT READ", |probe| of_probe(probe, Some(probe.not_read))),
-        Column::optional("LOST", |probe| of_probe(probe, probe.lost)),
-        Column::optional("DISABLED", |probe| of_probe(probe, Some(probe.disabled))),
+        Column::optional("+ NOT READ", |probe| of_probe(probe, Some(probe.not_read)))
+            .meaning("LOST + DISABLED + FILTERED + OWN + UNEXPLAINED"),
+        Column::optional("LOST", |probe| of_probe(probe, probe.lost))
+            .meaning("in buffers, in a pause, or taken by another program"),
+        Column::optional("DISABLED", |probe| of_probe(probe, Some(probe.disabled)))
+            .meaning("while it was off"),
         Column::optional("FILTERED", |probe| of_probe(probe, probe.filtered)),
-        Column::optional("OWN", |probe| of_probe(probe, probe.own)),
-        Column::optional("UNEXPLAINED", |probe| of_probe(probe, probe.unexplained)),
-        Column::optional("NMISSED", |probe| of_probe(probe, Some(probe.nmissed))),
+        Column::optional("OWN", |probe| of_probe(probe, probe.own)).meaning("by kprobed itself"),
+        Column::optional("UNEXPLAINED", |probe| of_probe(probe, probe.unexplained))
+            .meaning("what is left since another program has changed what is recorded"),
+        Column::optional("NMISSED", |probe| of_probe(probe, Some(probe.nmissed)))
+            .meaning("skipped by the kernel"),
         Column::wide("PAUSED", |probe| of_probe(probe, Some(probe.paused))),
         Column::wide("FIRST READ", |probe| first(probe.read_span.as_ref())),
         Column::wide("LAST READ", |probe| last(probe.read_span.as_ref())),
-    ];
-}
-
-impl Account for BufferLedger {
-    const LEGEND: &'static [(&'static str, &'static str)] = &[
-        ("COMMIT OVERRUN", "writers nested too deep"),
-        ("DROPPED EVENTS", "full, overwriting off"),
-        ("TAKEN", "read by another program"),
-        ("RESETS", "emptied by another program"),
     ];
 }
 
@@ -81,10 +60,13 @@ impl MessageRow for BufferLedger {
         Column::new("CPU", |buffer| Cell::number(buffer.cpu.into())),
         Column::new("READ", |buffer| Cell::number(buffer.read)),
         Column::new("OVERRUN", |buffer| Cell::number(buffer.overrun)),
-        Column::optional("COMMIT OVERRUN", |buffer| Cell::number(buffer.commit_overrun)),
-        Column::optional("DROPPED EVENTS", |buffer| Cell::number(buffer.dropped_events)),
-        Column::optional("TAKEN", |buffer| Cell::number(buffer.taken)),
-        Column::optional("RESETS", |buffer| Cell::number(buffer.resets)),
+        Column::optional("COMMIT OVERRUN", |buffer| Cell::number(buffer.commit_overrun))
+            .meaning("writers nested too deep"),
+        Column::optional("DROPPED EVENTS", |buffer| Cell::number(buffer.dropped_events))
+            .meaning("full, overwriting off"),
+        Column::optional("TAKEN", |buffer| Cell::number(buffer.taken)).meaning("read by another program"),
+        Column::optional("RESETS", |buffer| Cell::number(buffer.resets))
+            .meaning("emptied by another program"),
         Column::optional("UNDECODABLE", |buffer| Cell::number(buffer.undecodable)),
         Column::optional("PAGES", |buffer| Cell::number(buffer.pages)),
         Column::wide("BYTES", |buffer| Cell::number(buffer.buffer_bytes)),
@@ -95,15 +77,6 @@ impl MessageRow for BufferLedger {
     ];
 }
 
-impl Account for SubscriberLedger {
-    const LEGEND: &'static [(&'static str, &'static str)] = &[
-        ("DROPPED", "queue full"),
-        ("LIMITED", "over its rate"),
-        ("REPLAYED", "events of the history, no part of READ"),
-        ("EXPIRED", "events of the history that are gone, no part of READ"),
-    ];
-}
-
 impl MessageRow for SubscriberLedger {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("SUBSCRIBER", |subscriber| Cell::number(subscriber.subscriber_id)),
@@ -111,13 +84,15 @@ impl MessageRow for SubscriberLedger {
         Column::new("READ", |subscriber| Cell::number(subscriber.read)),
         Column::new("= DELIVERED", |subscriber| Cell::number(subscriber.delivered)),
         Column::optional("+ QUEUED", |subscriber| Cell::number(subscriber.queued)),
-        Column::optional("+ DROPPED", |subscriber| Cell::number(subscriber.dropped)),
-        Column::optional("+ LIMITED", |subscriber| Cell::number(subscriber.limited)),
+        Column::optional("+ DROPPED", |subscriber| Cell::number(subscriber.dropped)).meaning("queue full"),
+        Column::optional("+ LIMITED", |subscriber| Cell::number(subscriber.limited)).meaning("over its rate"),
         Column::optional("+ SAMPLED OUT", |subscriber| Cell::number(subscriber.sampled_out)),
         Column::optional("+ FILTERED", |subscriber| Cell::number(subscriber.filtered)),
         Column::optional("+ NOT SELECTED", |subscriber| Cell::number(subscriber.not_selected)),
-        Column::optional("REPLAYED", |subscriber| Cell::number(subscriber.replayed)),
-        Column::optional("EXPIRED", |subscriber| Cell::number(subscriber.expired)),
+        Column::optional("REPLAYED", |subscriber| Cell::number(subscriber.replayed))
+            .meaning("events of the history, no part of READ"),
+        Column::optional("EXPIRED", |subscriber| Cell::number(subscriber.expired))
+            .meaning("events of the history that are gone, no part of READ"),
         Column::new("SINCE", |subscriber| Cell::time(subscriber.start_time.as_ref())),
         Column::wide("OVERFLOW", |subscriber| Cell::text(overflow(subscriber))),
         Column::wide("LOSS RECORDS", |subscriber| Cell::number(subscriber.loss_records)),
@@ -128,35 +103,20 @@ impl MessageRow for SubscriberLedger {
     ];
 }
 
-impl Account for SpoolLedger {
-    const LEGEND: &'static [(&'static str, &'static str)] = &[
-        ("IN MEMORY", "until the disk works again"),
-        ("NOT STORED", "disk full, failing or too slow"),
-        ("AVAILABLE", "on disk now"),
-        ("EXPIRED", "deleted to stay within the limits"),
-    ];
-}
-
 impl MessageRow for SpoolLedger {
     const COLUMNS: &'static [Column<Self>] = &[
         Column::new("HISTORY READ", |spool| Cell::number(spool.read)),
         Column::new("CLOSES", |spool| Cell::mark(Some(spool_closes(spool)))),
         Column::new("= STORED", |spool| Cell::number(spool.stored)),
-        Column::optional("+ IN MEMORY", |spool| Cell::number(spool.in_memory)),
-        Column::optional("+ NOT STORED", |spool| Cell::number(spool.not_stored)),
-        Column::optional("AVAILABLE", |spool| Cell::number(spool.available)),
-        Column::optional("EXPIRED", |spool| Cell::number(spool.expired)),
+        Column::optional("+ IN MEMORY", |spool| Cell::number(spool.in_memory))
+            .meaning("until the disk works again"),
+        Column::optional("+ NOT STORED", |spool| Cell::number(spool.not_stored))
+            .meaning("disk full, failing or too slow"),
+        Column::optional("AVAILABLE", |spool| Cell::number(spool.available)).meaning("on disk now"),
+        Column::optional("EXPIRED", |spool| Cell::number(spool.expired))
+            .meaning("deleted to stay within the limits"),
         Column::optional("BYTES", |spool| Cell::number(spool.bytes)),
         Column::optional("OLDEST", |spool| Cell::time(spool.oldest_time.as_ref())),
-    ];
-}
-
-impl Account for ExporterLedger {
-    const LEGEND: &'static [(&'static str, &'static str)] = &[
-        ("QUEUED", "in the history"),
-        ("DROPPED", "refused finally"),
-        ("EXPIRED", "gone from the history"),
-        ("FAILURES", "attempts, no part of READ"),
     ];
 }
 
@@ -167,11 +127,13 @@ impl MessageRow for ExporterLedger {
         Column::new("CLOSES", |exporter| Cell::mark(exporter_closes(exporter))),
         Column::new("READ", |exporter| Cell::maybe(exporter.read)),
         Column::new("= ACKNOWLEDGED", |exporter| Cell::number(exporter.acknowledged)),
-        Column::optional("+ QUEUED", |exporter| Cell::maybe(exporter.queued)),
-        Column::optional("+ DROPPED", |exporter| Cell::number(exporter.dropped)),
-        Column::optional("+ EXPIRED", |exporter| Cell::number(exporter.expired)),
+        Column::optional("+ QUEUED", |exporter| Cell::maybe(exporter.queued)).meaning("in the history"),
+        Column::optional("+ DROPPED", |exporter| Cell::number(exporter.dropped)).meaning("refused finally"),
+        Column::optional("+ EXPIRED", |exporter| Cell::number(exporter.expired))
+            .meaning("gone from the history"),
         Column::optional("+ NOT SELECTED", |exporter| Cell::number(exporter.not_selected)),
-        Column::optional("FAILURES", |exporter| Cell::number(exporter.failures)),
+        Column::optional("FAILURES", |exporter| Cell::number(exporter.failures))
+            .meaning("attempts, no part of READ"),
         Column::new("DESTINATION", |exporter| Cell::text(&exporter.destination)),
         Column::wide("ACKNOWLEDGED AT", |exporter| Cell::time(exporter.acknowledged_time.as_ref())),
         Column::wide("CURSOR", |exporter| {

@@ -6,7 +6,6 @@ use kprobed_client::api::{
 use prost_types::Timestamp;
 
 use super::*;
-use crate::output::Row;
 
 /// A ledger in which every field has a value.
 fn full() -> GetLedgerResponse {
@@ -86,20 +85,6 @@ fn every_column_is_on_the_page() {
             }
         }
     }
-}
-
-#[test]
-fn legends_are_of_columns() {
-    fn check<T: Account>() {
-        for (name, _) in T::LEGEND {
-            assert!(headings::<T>().contains(name), "{name}");
-        }
-    }
-    check::<ProbeLedger>();
-    check::<BufferLedger>();
-    check::<SubscriberLedger>();
-    check::<SpoolLedger>();
-    check::<ExporterLedger>();
 }
 
 #[test]
