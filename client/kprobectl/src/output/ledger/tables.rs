@@ -60,7 +60,7 @@ impl MessageRow for BufferLedger {
         Column::new("CPU", |buffer| Cell::number(buffer.cpu.into())),
         Column::new("READ", |buffer| Cell::number(buffer.read)),
         Column::new("OVERRUN", |buffer| Cell::number(buffer.overrun)),
-        Column::optional("COMMIT OVERRUN", |buffer| Cell::number(buffer.commit_overrun))
+        Column::<Self>::optional("COMMIT OVERRUN", |buffer| Cell::number(buffer.commit_overrun))
             .meaning("writers nested too deep"),
         Column::optional("DROPPED EVENTS", |buffer| Cell::number(buffer.dropped_events))
             .meaning("full, overwriting off"),
@@ -84,7 +84,8 @@ impl MessageRow for SubscriberLedger {
         Column::new("READ", |subscriber| Cell::number(subscriber.read)),
         Column::new("= DELIVERED", |subscriber| Cell::number(subscriber.delivered)),
         Column::optional("+ QUEUED", |subscriber| Cell::number(subscriber.queued)),
-        Column::optional("+ DROPPED", |subscriber| Cell::number(subscriber.dropped)).meaning("queue full"),
+        Column::<Self>::optional("+ DROPPED", |subscriber| Cell::number(subscriber.dropped))
+            .meaning("queue full"),
         Column::optional("+ LIMITED", |subscriber| Cell::number(subscriber.limited)).meaning("over its rate"),
         Column::optional("+ SAMPLED OUT", |subscriber| Cell::number(subscriber.sampled_out)),
         Column::optional("+ FILTERED", |subscriber| Cell::number(subscriber.filtered)),
@@ -108,7 +109,7 @@ impl MessageRow for SpoolLedger {
         Column::new("HISTORY READ", |spool| Cell::number(spool.read)),
         Column::new("CLOSES", |spool| Cell::mark(Some(spool_closes(spool)))),
         Column::new("= STORED", |spool| Cell::number(spool.stored)),
-        Column::optional("+ IN MEMORY", |spool| Cell::number(spool.in_memory))
+        Column::<Self>::optional("+ IN MEMORY", |spool| Cell::number(spool.in_memory))
             .meaning("until the disk works again"),
         Column::optional("+ NOT STORED", |spool| Cell::number(spool.not_stored))
             .meaning("disk full, failing or too slow"),
@@ -127,7 +128,8 @@ impl MessageRow for ExporterLedger {
         Column::new("CLOSES", |exporter| Cell::mark(exporter_closes(exporter))),
         Column::new("READ", |exporter| Cell::maybe(exporter.read)),
         Column::new("= ACKNOWLEDGED", |exporter| Cell::number(exporter.acknowledged)),
-        Column::optional("+ QUEUED", |exporter| Cell::maybe(exporter.queued)).meaning("in the history"),
+        Column::<Self>::optional("+ QUEUED", |exporter| Cell::maybe(exporter.queued))
+            .meaning("in the history"),
         Column::optional("+ DROPPED", |exporter| Cell::number(exporter.dropped)).meaning("refused finally"),
         Column::optional("+ EXPIRED", |exporter| Cell::number(exporter.expired))
             .meaning("gone from the history"),
