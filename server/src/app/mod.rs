@@ -326,7 +326,7 @@ impl App {
             tracefs: tracefs.clone(),
             registry: Arc::clone(&registry),
             checker: Arc::clone(&checker),
-            instance: Arc::clone(&current_instance),
+            own_instances: Instance::both_names(&config.tracing.instance),
         };
         let counts = tracefs.hit_counts().unwrap_or_default();
         let doctor = Doctor {

@@ -316,7 +316,7 @@ pub(crate) async fn routes(daemon: Daemon<'_>) -> Routes {
     let access = Access { rights: Arc::clone(rights), registry: Arc::clone(&registry) };
     let doctor = Doctor {
         tracefs: tracefs.clone(),
-        instance: Arc::clone(&instance),
+        instance,
         facts: Arc::clone(&facts),
         registry: Arc::clone(&registry),
         procfs,
@@ -345,7 +345,12 @@ pub(crate) async fn routes(daemon: Daemon<'_>) -> Routes {
         control,
         access,
         states,
-        foreign: Foreign { tracefs, registry, checker: Arc::clone(&checker), instance },
+        foreign: Foreign {
+            tracefs,
+            registry,
+            checker: Arc::clone(&checker),
+            own_instances: Instance::both_names("i"),
+        },
         checker,
         costs,
         holds,

@@ -94,7 +94,7 @@ async fn server(directory: &TempDir) -> Services {
             tracefs: tracefs.clone(),
             registry: Arc::clone(&registry),
             checker: Arc::clone(&checker),
-            instance: Arc::clone(&instance),
+            own_instances: Instance::both_names("i"),
         },
         storage: Storage {
             store,
