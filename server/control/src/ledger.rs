@@ -178,7 +178,7 @@ impl Controller {
         if enabled.len() > 1 || enabled.iter().any(|probe| probe.spec.stack) {
             for uid in enabled.iter().map(|probe| probe.uid) {
                 if let Some(live) = self.live.get_mut(&uid) {
-                    live.account.note_sharing();
+                    live.account.shared = true;
                 }
             }
         }

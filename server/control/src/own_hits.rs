@@ -63,7 +63,7 @@ impl Controller {
             let mut counted = CountedHits { profile, own: Err(EARLIER) };
             let found = ledger.probes.iter().find(|found| found.has_hits && found.uid == uid);
             if let Some((found, live)) = found.zip(self.live.get(&uid)) {
-                let before = live.account.before();
+                let before = live.account.baseline.hits;
                 counted.own = own_of_all(&found.terms, before);
                 let Hits { hits, nmissed } = found.terms.hits;
                 counted.profile.hits = Hits { hits: before.hits + hits, nmissed: before.nmissed + nmissed };
