@@ -200,7 +200,7 @@ impl App {
         // First: a database that another daemon works with is not touched.
         let lock = StateLock::take(directory, &config.listen.unix)?;
         let no_database = |error| StartError::database(directory, &error);
-        let store = Store::open(directory, start).await.map_err(no_database)?.store;
+        let store = Store::open(directory, start).await.map_err(no_database)?;
         engine.store = Some(store.clone());
         let procfs = config.tracing.procfs.clone();
         let host = HostIdentity::read(&procfs)?;

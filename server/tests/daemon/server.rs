@@ -255,7 +255,7 @@ pub(crate) struct Daemon<'a> {
 pub(crate) async fn routes(daemon: Daemon<'_>) -> Routes {
     let Daemon { directory, host, facts, paths, kernel, rights, hub, probes } = daemon;
     let boot_id: BootId = host.boot_id.parse().unwrap();
-    let store = Store::open(directory, SystemTime::now()).await.unwrap().store;
+    let store = Store::open(directory, SystemTime::now()).await.unwrap();
     let mut edits: Vec<_> = probes.iter().map(|record| Edit::new(None, Some(record))).collect();
     store.begin(&mut edits.iter_mut().collect::<Vec<_>>()).await.unwrap();
     store.settle(&edits.iter().collect::<Vec<_>>()).await.unwrap();

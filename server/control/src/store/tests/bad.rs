@@ -59,9 +59,8 @@ async fn look(store: &Store, second: u64) {
 
 /// What the daemon does with the database when it starts, and then. Returns its bad values.
 async fn start(directory: &Path, what: &str) -> Vec<BadValue> {
-    let opened = Store::open(directory, TIME).await.unwrap_or_else(|error| panic!("{what}: {error}"));
-    assert_eq!(opened.set_aside, None, "{what}");
-    let store = opened.store;
+    let store = Store::open(directory, TIME).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(set_aside_in(directory).unwrap().is_empty(), "{what}");
     let probes = store.probes().await.unwrap_or_else(|error| panic!("{what}: {error}"));
     assert_eq!(probes.len(), 2, "{what}: nothing is dropped");
     let other = probes.iter().find(|probe| probe.record.name.event() == "other");
