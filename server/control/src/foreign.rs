@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 use kprobed_proto::v1;
 
-use super::adoptable::{Obstacle, has_guards, judge};
+use super::adopt::{Obstacle, has_guards, judge};
 use super::{Probe, Registry};
 use crate::error::Error;
 use kprobed_host::tracefs::{HitCounts, Tracefs};

@@ -11,7 +11,6 @@
 
 mod account;
 mod adopt;
-mod adoptable;
 mod aggregation;
 mod audited;
 pub mod auth;
@@ -67,7 +66,6 @@ mod watch;
 
 pub use account::Terms;
 pub use adopt::{AdoptRequest, Declared};
-pub use adoptable::Obstacle;
 pub use aggregation::{CreateAggregation, NumberedAggregation, grown_since};
 pub use budget::{BudgetSettings, CostTable, Costs};
 pub use command::{
