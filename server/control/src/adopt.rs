@@ -2,8 +2,8 @@
 //!
 //! Owns which events can be adopted, and what is recorded from when on. The daemon records an adopted event as it is,
 //! and defines it anew if it is lost or the host was booted: so it must be one that the daemon would define itself.
-//! Before the adoption the event is not the daemon's to remove: what is taken back after a crash is that it is recorded.
-//! Never writes to another instance than the daemon's own: what other programs have switched on stays on.
+//! Before the adoption the event is not the daemon's to remove: what is taken back after a crash is that it is
+//! recorded. Never writes to another instance than the daemon's own: what other programs have switched on stays on.
 
 use std::sync::Arc;
 use std::time::SystemTime;
