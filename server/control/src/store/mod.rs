@@ -4,7 +4,6 @@
 //! and do not run arbitrary statements. Never knows what the kernel has.
 
 mod audit;
-mod backup;
 mod bad;
 mod changes;
 mod connection;
@@ -97,7 +96,7 @@ impl Store {
         // another database.
         let mut connection = plain.connect().await.map_err(opening)?;
         let prepared = match integrity::check(&mut connection, &path, migrations).await {
-            Ok(()) => backup::before_migration(&mut connection, &path, migrations, now).await,
+            Ok(()) => migrations::copy_before(&mut connection, &path, migrations, now).await,
             Err(error) => Err(error),
         };
         let closed = connection.close().await;
