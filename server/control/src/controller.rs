@@ -18,7 +18,7 @@ use super::aggregation::{Aggregations, remove_leftovers};
 use super::budget::{self, Budget, BudgetSettings, Costs};
 use super::command::{Applied, Asked, Change, Command, ControlHandle, Unit};
 use super::foreign::place;
-use super::grow::Growth;
+use super::handover::Growth;
 use super::interference::Interference;
 use super::lease::{Holds, Leases};
 use super::observed::Observed;

@@ -23,7 +23,6 @@ pub mod error;
 mod execute;
 mod footprint;
 mod foreign;
-mod grow;
 mod guard;
 mod guard_watch;
 mod handover;
