@@ -60,11 +60,6 @@ pub struct Ledger {
     pub trips: u64,
 }
 
-/// Whether a probe that is on does not do what was asked, and waits for nothing that it has to wait for.
-const fn is_a_problem(probe: &Probe) -> bool {
-    matches!(probe.state, ProbeState::Drifted(_) | ProbeState::Failed(_) | ProbeState::Tripped(_))
-}
-
 /// What was read of the buffers up to one moment.
 pub(super) struct Read {
     counts: HashMap<ProbeUid, ProbeCounts>,
@@ -204,7 +199,11 @@ impl Controller {
         let enabled = self.parts.registry.enabled();
         let observed = self.observer.observe(&enabled);
         let found: Vec<_> = enabled.iter().map(|probe| Arc::new(observed.shown(probe))).collect();
-        let problems = found.iter().filter(|probe| is_a_problem(probe)).cloned().collect();
+        // Others wait for something that they have to wait for.
+        let is_a_problem = |probe: &&Arc<Probe>| {
+            matches!(probe.state, ProbeState::Drifted(_) | ProbeState::Failed(_) | ProbeState::Tripped(_))
+        };
+        let problems = found.iter().filter(is_a_problem).cloned().collect();
         let written = self.written_by_others();
         let suspects = self.suspect(&found, &observed.switches, &written);
         let (probes, read, settled) = self.accounts()?;

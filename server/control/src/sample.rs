@@ -168,17 +168,14 @@ impl Controller {
             created: created(profile.uid).unwrap_or(SystemTime::UNIX_EPOCH),
         };
         let counts = profiles.iter().map(counted).collect();
-        // Reading the counters may say since when they are watched.
-        let outcome = match self.sampler.counters(&self.parts).await.map(drop) {
-            Ok(()) => {
-                let tick = Tick { since: self.sampler.since(time, instant), time, counts, of };
-                match self.sampler.counters(&self.parts).await {
-                    Ok(counters) => self.parts.store.add_tick(counters, &tick, at_once).await,
-                    Err(error) => Err(error),
-                }
-            }
-            Err(error) => Err(error),
+        let outcome = async {
+            // Reading the counters may say since when they are watched.
+            self.sampler.counters(&self.parts).await?;
+            let tick = Tick { since: self.sampler.since(time, instant), time, counts, of };
+            let counters = self.sampler.counters(&self.parts).await?;
+            self.parts.store.add_tick(counters, &tick, at_once).await
         };
+        let outcome = outcome.await;
         if outcome.is_ok() && of == TickOf::All {
             self.sampler.since = (time, instant);
         }
