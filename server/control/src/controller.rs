@@ -465,11 +465,6 @@ impl Controller {
         Ok(())
     }
 
-    /// A probe with the state that it has in the kernel now.
-    pub(super) fn shown(&self, probe: &Arc<Probe>) -> Arc<Probe> {
-        self.parts.registry.seen(self.observer.observe(std::slice::from_ref(probe)).shown(probe))
-    }
-
     /// Looks at probes. Those that are gone are left out.
     pub(super) fn observe(&self, probes: &[ProbeUid]) -> Vec<Arc<Probe>> {
         let known: Vec<_> = probes.iter().filter_map(|uid| self.parts.registry.by_uid(*uid)).collect();

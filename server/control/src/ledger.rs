@@ -210,7 +210,7 @@ impl Controller {
         self.tell_interference(&suspects, &probes, settled);
         let subscribers = self.parts.hub.counts();
         let buffer_bytes = self.parts.instance.buffer_kib()? << 10;
-        let trips = self.budget.trips();
+        let trips = self.budget.trips;
         Ok(Ledger { probes, buffers: read.buffers, subscribers, buffer_bytes, settled, problems, trips })
     }
 

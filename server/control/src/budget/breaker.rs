@@ -42,7 +42,7 @@ pub(crate) struct Budget {
     known: HashMap<ProbeUid, (Arc<Probe>, f64)>,
     pace: Pace,
     /// Trips since the daemon has started.
-    trips: u64,
+    pub(crate) trips: u64,
 }
 
 impl Budget {
@@ -67,11 +67,6 @@ impl Budget {
         if self.least_ns_per_s().is_some() {
             self.pace.note_activity(Instant::now());
         }
-    }
-
-    /// Trips since the daemon has started.
-    pub(crate) const fn trips(&self) -> u64 {
-        self.trips
     }
 
     fn least_ns_per_s(&self) -> Option<u64> {
