@@ -1,8 +1,8 @@
 //! Observer: reads what the kernel has of the probes.
 //!
 //! Owns which files are read: each list at most once, however many probes are looked at, and three
-//! short files of each probe. Owns also when a look that a client asks for must be repeated by the control thread. Never
-//! writes.
+//! short files of each probe. Owns also when a look that a client asks for must be repeated by the control thread.
+//! Never writes.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};

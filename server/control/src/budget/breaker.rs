@@ -2,9 +2,9 @@
 //! too much.
 //!
 //! Owns when it looks, and the text of why a probe was disarmed, with its form in the database. A probe
-//! that is over its budget harms the host now: it is disarmed whatever the database says, and the next start of a daemon
-//! that could not store its trip finds it over its budget again. Never arms a probe: only a client does, by enabling or
-//! disabling it.
+//! that is over its budget harms the host now: it is disarmed whatever the database says, and the next start of a
+//! daemon that could not store its trip finds it over its budget again. Never arms a probe: only a client does, by
+//! enabling or disabling it.
 
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;

@@ -23,7 +23,6 @@ pub use audit::{AuditPage, OWN_NAME, StoredEntry};
 pub use bad::BadValue;
 pub use changes::Edit;
 pub use connection::{Failure, Health, TooMuchOwed};
-pub use costs::StoredCalibration;
 pub use error::{DatabaseError, Fault, StoreError};
 pub use files::set_aside_in;
 pub use hits::{Counted, Counters, HitRetention, MAX_POINTS, RatePage, RateQuery, Tick, TickOf};

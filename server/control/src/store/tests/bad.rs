@@ -34,8 +34,7 @@ async fn made(directory: &Path) {
     store.roll_up(from_ns(3_700_000_000_000), &keep).await.unwrap();
     let place = Cursor { boot_id: BOOT.parse().unwrap(), epoch: 7, sequence: 8 };
     store.set_exporter_place("x", place).await.unwrap();
-    let calibration = StoredCalibration { host: "here".to_owned(), figures: "{}".to_owned() };
-    store.set_calibration(&calibration).await.unwrap();
+    store.set_calibration("here", "{}").await.unwrap();
     let mut change = edit(Some(&one), Some(&settings(&one, true, "x == 1", "tier=1", 2)), None);
     store.begin(&mut [&mut change]).await.unwrap();
     store.close().await;
