@@ -242,16 +242,16 @@ fn refused(caller: &Caller, on: &str, why: &str, rule: Option<&RuleName>) -> Err
 /// Entries that may wait to be written.
 const QUEUE: usize = 1024;
 
-/// The side of requests of the queue of audit entries about those that change nothing: refusals, and reads. A request
-/// never waits for the audit log: what finds the queue full is counted, and the log says how many there were. Changes
-/// do not go through it: see [`crate::store::Store::begin`].
+/// The queue of audit entries about requests that change nothing, which are refusals and reads: the side of requests. A
+/// request never waits for the audit log: what finds the queue full is counted, and the log says how many there were.
+/// Changes do not go through it: see [`crate::store::Store::begin`].
 #[derive(Clone, Debug)]
 pub struct AuditQueue {
     entries: mpsc::Sender<Entry>,
     omitted: Arc<AtomicU64>,
 }
 
-/// The side of the log of that queue.
+/// The side of the log.
 #[derive(Debug)]
 pub struct AuditInbox {
     /// The entries, in their order.
