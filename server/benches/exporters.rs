@@ -126,7 +126,7 @@ impl Daemon {
             Arc::new(History::start(options, boot_id, &hub).unwrap())
         };
         let now = Cursor { boot_id, epoch: history.epoch(), sequence: 0 };
-        let store = threads.block_on(Store::open(directory.path(), SystemTime::now())).unwrap().store;
+        let store = threads.block_on(Store::open(directory.path(), SystemTime::now())).unwrap();
         let text = |text: &str| text.to_owned();
         let host = HostIdentity {
             hostname: text("here"),

@@ -33,7 +33,7 @@ pub(super) struct Sample {
 /// What is remembered of a probe since its ledger began.
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Account {
-    baseline: Sample,
+    pub(super) baseline: Sample,
     /// Hits while the daemon paused recording.
     paused: u64,
     /// Hits while the probe was disabled, up to the last time that it was enabled.
@@ -41,12 +41,13 @@ pub(super) struct Account {
     /// The kernel's count of hits when it was disabled; absent while it is enabled.
     disabled_at: Option<u64>,
     /// Whether it had a filter at any time.
-    had_filter: bool,
+    pub(super) had_filter: bool,
     /// Whether another program also recorded the event at any time.
-    shared: bool,
-    /// Whether another program has changed what is recorded: the kernel does not count what it did not
-    /// record.
-    suspect: bool,
+    pub(super) shared: bool,
+    /// Whether another program has changed what is recorded, or had the kernel record nothing for a time: the kernel
+    /// does not count what it did not record. From there on the rest is not taken for hits that a filter held back, or
+    /// for the daemon's own.
+    pub(super) suspect: bool,
     /// The rest that was unexplained when the last such change had ended, with the hits around the pauses since.
     unexplained: u64,
 }
@@ -92,32 +93,11 @@ impl Account {
         }
     }
 
-    /// What the kernel had counted before.
-    pub(super) const fn before(&self) -> Hits {
-        self.baseline.hits
-    }
-
     /// So many hits were not recorded, since the daemon paused recording. Of `around` it is not known: they came
     /// between a switch and the count beside it.
     pub(super) const fn note_pause(&mut self, hits: u64, around: u64) {
         self.paused += hits;
         self.unexplained += around;
-    }
-
-    /// It has a filter now.
-    pub(super) const fn note_filter(&mut self) {
-        self.had_filter = true;
-    }
-
-    /// Another program records the event too.
-    pub(super) const fn note_sharing(&mut self) {
-        self.shared = true;
-    }
-
-    /// Another program has changed what is recorded, or had the kernel record nothing for a time: from
-    /// here on the rest is not taken for hits that a filter held back, or for the daemon's own.
-    pub(super) const fn suspect(&mut self) {
-        self.suspect = true;
     }
 
     /// What another program had changed is as it was. The rest until now stays unexplained, and what comes from
@@ -126,11 +106,6 @@ impl Account {
         if let (true, Some(unexplained)) = (self.suspect, terms.unexplained) {
             (self.suspect, self.unexplained) = (false, unexplained);
         }
-    }
-
-    /// Whether the rest may be hits that were not recorded.
-    pub(super) const fn is_suspect(&self) -> bool {
-        self.suspect
     }
 
     /// Whether it is suspect, or was.
@@ -305,7 +280,7 @@ mod tests {
                     add(&mut self.truth.lost, hits);
                 }
                 Step::OthersOverwritten(hits) => {
-                    self.account.note_sharing();
+                    self.account.shared = true;
                     self.truth.shared = true;
                     self.now.losses.events += u64::from(hits);
                     self.of_others += u64::from(hits);
@@ -329,13 +304,13 @@ mod tests {
                     self.truth.hits.nmissed += u64::from(times);
                 }
                 Step::SetFilter => {
-                    self.account.note_filter();
+                    self.account.had_filter = true;
                     self.has_filter = true;
                 }
                 Step::ClearFilter => self.has_filter = false,
                 Step::Reset => self.now.losses.resets += 1,
                 Step::Silenced(hits) => {
-                    self.account.suspect();
+                    self.account.suspect = true;
                     self.silenced += self.unread(hits);
                 }
             }
@@ -423,14 +398,14 @@ mod tests {
         ) {
             let mut account = Account::begin(baseline, enabled, has_filter);
             if is_shared {
-                account.note_sharing();
+                account.shared = true;
             }
             if is_mended {
-                account.suspect();
+                account.suspect = true;
                 account.end_suspicion(&Terms { unexplained: Some(before.into()), ..Terms::default() });
             }
             if is_suspect {
-                account.suspect();
+                account.suspect = true;
             }
             account.note_pause(paused.into(), around.into());
             let terms = account.terms(&now);
@@ -479,9 +454,9 @@ mod tests {
         // What the buffers have lost is not known from here on: nor is the rest, and what was missing stays.
         world.step(Step::Reset);
         assert_eq!(parts(&world), (None, None, Some(11)));
-        world.account.suspect();
+        world.account.suspect = true;
         end(&mut world);
-        assert!(world.account.is_suspect());
+        assert!(world.account.suspect);
     }
 
     #[test]

@@ -112,7 +112,7 @@ impl Controller {
                 && let Some(live) = self.live.get_mut(&work.probe().uid)
             {
                 // Its account suspects what is missing.
-                live.account.suspect();
+                live.account.suspect = true;
             }
         }
         for work in works.iter_mut().filter(|work| work.adopts()) {
@@ -335,7 +335,7 @@ impl Controller {
         }
         let now = if outcome.is_ok() { &*probe } else { before };
         if !now.spec.filter.is_empty() {
-            live.account.note_filter();
+            live.account.had_filter = true;
         }
         if !now.is_to_record()
             && let Some(hits) = hits_now

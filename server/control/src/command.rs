@@ -282,10 +282,6 @@ impl ControlHandle {
         self.ask((kind, Some(caller), true), |reply| Command::Apply(asked, unit, reply)).await
     }
 
-    async fn apply_one(&self, kind: &'static str, caller: &Caller, change: Change) -> Result<Changed, Error> {
-        self.planned(kind, caller, change).await.map(|(changed, _plan)| changed)
-    }
-
     /// The outcome of a change, and what would be done for it if it was only checked.
     async fn planned(
         &self,
@@ -303,7 +299,7 @@ impl ControlHandle {
     /// # Errors
     /// See [`Error`].
     pub async fn create(&self, caller: &Caller, request: CreateRequest) -> Result<Arc<Probe>, Error> {
-        self.apply_one("create", caller, Change::Create(request)).await?.probe()
+        self.planned("create", caller, Change::Create(request)).await?.0.probe()
     }
 
     /// Changes a probe.
@@ -311,7 +307,7 @@ impl ControlHandle {
     /// # Errors
     /// See [`Error`].
     pub async fn update(&self, caller: &Caller, request: UpdateRequest) -> Result<Arc<Probe>, Error> {
-        self.apply_one("update", caller, Change::Update(request)).await?.probe()
+        self.planned("update", caller, Change::Update(request)).await?.0.probe()
     }
 
     /// Removes a probe. Returns its name and last hit counts.
@@ -319,7 +315,7 @@ impl ControlHandle {
     /// # Errors
     /// See [`Error`].
     pub async fn remove(&self, caller: &Caller, request: RemoveRequest) -> Result<Removed, Error> {
-        self.apply_one("remove", caller, Change::Remove(request)).await?.removed()
+        self.planned("remove", caller, Change::Remove(request)).await?.0.removed()
     }
 
     /// Reads the current hit counts of all probes.

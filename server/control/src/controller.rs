@@ -18,7 +18,7 @@ use super::aggregation::{Aggregations, remove_leftovers};
 use super::budget::{self, Budget, BudgetSettings, Costs};
 use super::command::{Applied, Asked, Change, Command, ControlHandle, Unit};
 use super::foreign::place;
-use super::grow::Growth;
+use super::handover::Growth;
 use super::interference::Interference;
 use super::lease::{Holds, Leases};
 use super::observed::Observed;
@@ -463,11 +463,6 @@ impl Controller {
             own::switch(self.tracefs(), &self.parts.instance, (&probe, event), on)?;
         }
         Ok(())
-    }
-
-    /// A probe with the state that it has in the kernel now.
-    pub(super) fn shown(&self, probe: &Arc<Probe>) -> Arc<Probe> {
-        self.parts.registry.seen(self.observer.observe(std::slice::from_ref(probe)).shown(probe))
     }
 
     /// Looks at probes. Those that are gone are left out.

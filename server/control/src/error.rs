@@ -329,20 +329,16 @@ impl Error {
         (error, message): &(TracefsError, Option<KernelMessage>),
         found: Option<&FilterError>,
     ) -> Self {
-        let why = match (found, message) {
-            (Some(found), _) => found.message.clone(),
-            (None, Some(message)) => message.text.clone(),
-            (None, None) => error.to_string(),
+        let refused = |why: &str| {
+            let refused = Self::new(Reason::BAD_FILTER, format!("the kernel refused the filter: {why}"));
+            refused.field(field).with("errno", &error.errno())
         };
-        let refused = Self::new(Reason::BAD_FILTER, format!("the kernel refused the filter: {why}"))
-            .field(field)
-            .with("errno", &error.errno());
-        let of_kernel = |message: &KernelMessage| of_kernel(message, Reason::BAD_FILTER);
         match (found, message) {
             // The kernel's message is of the same mistake, and without a hint.
-            (Some(found), _) => refused.diagnostics(filter, vec![of_filter(found)]),
-            (None, Some(message)) => refused.diagnostics(&message.command, vec![of_kernel(message)]),
-            (None, None) => refused.with("filter", filter),
+            (Some(found), _) => refused(&found.message).diagnostics(filter, vec![of_filter(found)]),
+            (None, Some(message)) => refused(&message.text)
+                .diagnostics(&message.command, vec![of_kernel(message, Reason::BAD_FILTER)]),
+            (None, None) => refused(&error.to_string()).with("filter", filter),
         }
     }
 

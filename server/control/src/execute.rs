@@ -45,7 +45,10 @@ impl Executor<'_> {
     /// ended is in its `outcome`.
     pub(super) fn carry_out(&self, jobs: &mut [&mut Job]) {
         self.begin_host_events(jobs);
-        self.recognise(jobs);
+        let mut existing = those(jobs, Job::changes_an_event);
+        if !existing.is_empty() {
+            self.require_listed(&mut existing);
+        }
         self.disable(jobs);
         self.define(jobs);
         self.filter(jobs);
@@ -83,14 +86,6 @@ impl Executor<'_> {
         probe.schema = Some(Arc::clone(&made.origin.schema));
         (probe.own, *source) = (Some(own), Some(made));
         Ok(())
-    }
-
-    /// Ends the jobs whose event does not exist any more.
-    fn recognise(&self, jobs: &mut [&mut Job]) {
-        let mut jobs = those(jobs, Job::changes_an_event);
-        if !jobs.is_empty() {
-            self.require_listed(&mut jobs);
-        }
     }
 
     fn disable(&self, jobs: &mut [&mut Job]) {

@@ -9,10 +9,10 @@ use std::sync::Arc;
 
 use kprobed_proto::v1;
 
-use super::adoptable::{Obstacle, has_guards, judge};
+use super::adopt::{Obstacle, has_guards, judge};
 use super::{Probe, Registry};
 use crate::error::Error;
-use kprobed_host::tracefs::{CurrentInstance, HitCounts, Tracefs};
+use kprobed_host::tracefs::{HitCounts, Tracefs};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Hits, ProbeName};
 use kprobed_verdict::checker::Checker;
@@ -26,8 +26,8 @@ pub struct Foreign {
     pub registry: Arc<Registry>,
     /// Judges whether they can be adopted.
     pub checker: Arc<Checker>,
-    /// The daemon's instance.
-    pub instance: Arc<CurrentInstance>,
+    /// The names of the daemon's instance: during a hand-over there are both.
+    pub own_instances: [String; 2],
 }
 
 /// Lines of the kernel by the name of their event.
@@ -65,7 +65,6 @@ impl Foreign {
         let counted: HashMap<_, _> = counts.rows().map(|row| (row.listing, row.hits)).collect();
         let recorders = self.tracefs.recorders();
         let mut facts = self.checker.recent_facts();
-        let ours = self.instance.get().name().to_owned();
         let events = page.into_iter().filter_map(|(name, lines)| {
             let (group, event) = name.split_once('/')?;
             let first = lines.first()?;
@@ -88,7 +87,7 @@ impl Foreign {
                 kind: kind.into(),
                 place: place(first).to_owned(),
                 made_by_kprobed: lines.iter().any(|line| has_guards(line))
-                    || (!is_recorded && enabled_in.contains(&ours)),
+                    || (!is_recorded && enabled_in.iter().any(|name| self.own_instances.contains(name))),
                 enabled_in,
                 hits: hits.map(|hits| hits.hits),
                 nmissed: hits.map(|hits| hits.nmissed),
@@ -102,9 +101,9 @@ impl Foreign {
 
     /// The tracing instances besides the daemon's in which an event is switched on; an empty name for the top one.
     pub fn enabled_in(&self, name: &ProbeName) -> Vec<String> {
-        let (recorders, ours) = (self.tracefs.recorders(), self.instance.get());
+        let recorders = self.tracefs.recorders();
         let on = self.tracefs.recording(&recorders, name.parts());
-        on.filter(|name| *name != ours.name()).cloned().collect()
+        on.filter(|name| !self.own_instances.contains(name)).cloned().collect()
     }
 
     /// The lines that are not ours.
@@ -175,7 +174,7 @@ mod tests {
             KernelPaths { procfs: nowhere(), sysfs: nowhere(), tracefs: nowhere(), debugfs: nowhere() };
         let facts = Arc::new(FactsCache::new(paths));
         Foreign {
-            instance: Arc::new(CurrentInstance::new(Instance::find(&tracefs, "kprobed").unwrap())),
+            own_instances: Instance::both_names("kprobed"),
             tracefs,
             registry,
             checker: Arc::new(Checker::new(Features::from_readme("string"), facts)),
@@ -212,6 +211,23 @@ mod tests {
         assert_eq!(names(None, 2, &|_| true), ["also/one", "kprobes/fork"]);
         assert_eq!(names(Some("kprobes/fork"), 1, &|name| name.starts_with("own/")), ["own/one"]);
         assert!(names(Some("own/two"), 9, &|_| true).is_empty());
+    }
+
+    /// During a hand-over both of its own instances record.
+    #[test]
+    fn what_the_daemon_records_is_no_other_program() {
+        let directory = tempfile::tempdir().unwrap();
+        let foreign = foreign(directory.path());
+        let name = ProbeName::new("own", "two").unwrap();
+        assert!(foreign.enabled_in(&name).is_empty());
+        for instance in foreign.own_instances.iter().map(String::as_str).chain(["other"]) {
+            let event = directory.path().join("instances").join(instance).join("events/own/two");
+            fs::create_dir_all(&event).unwrap();
+            fs::write(event.join("enable"), "1\n").unwrap();
+        }
+        assert_eq!(foreign.enabled_in(&name), ["other"]);
+        fs::remove_dir_all(directory.path().join("instances/kprobed")).unwrap();
+        assert_eq!(foreign.enabled_in(&name), ["other"]);
     }
 
     #[test]

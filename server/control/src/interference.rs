@@ -89,7 +89,7 @@ impl Controller {
         written: &[PathBuf],
     ) {
         let suspects = self.suspect(found, switches, written);
-        let is_suspect = self.live.values().any(|live| live.account.is_suspect());
+        let is_suspect = self.live.values().any(|live| live.account.suspect);
         if self.interference.is_due(!suspects.is_empty()) || is_suspect {
             match self.accounts() {
                 Ok((probes, _, settled)) => self.tell_interference(&suspects, &probes, settled),
@@ -115,7 +115,7 @@ impl Controller {
             .collect();
         suspects.retain(|uid| {
             let live = self.live.get_mut(uid);
-            live.map(|live| live.account.suspect()).is_some()
+            live.map(|live| live.account.suspect = true).is_some()
         });
         if !suspects.is_empty() && !self.interference.lingers {
             let altered: Vec<_> = switches.altered.iter().map(|alteration| alteration.file.name()).collect();

@@ -287,7 +287,8 @@ impl Controller {
         // If the probe has gone since, the outcome is gone with it.
         let probe = self.parts.registry.by_uid(uid).ok_or_else(|| Error::no_probe(&request.id))?;
         Sight::new(&self.parts.rights, caller.clone()).require(&probe)?;
-        Ok(self.shown(&probe))
+        let observed = self.observer.observe(std::slice::from_ref(&probe));
+        Ok(self.parts.registry.seen(observed.shown(&probe)))
     }
 
     /// What would be done, in the order in which [`Self::change`] does it.
@@ -305,7 +306,7 @@ impl Controller {
             plan.restore(switches.harmful());
         }
         self.plan_deletions(&mut plan, &of(&deleted));
-        plan.into_steps()
+        plan.steps
     }
 
     fn plan_deletions(&self, plan: &mut KernelPlan, works: &[&Work]) {

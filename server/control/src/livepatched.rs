@@ -16,100 +16,87 @@ use kprobed_lang::definition::{Code, Diagnostic, ProbeKind, Span};
 use kprobed_verdict::checker::CheckOutcome;
 use kprobed_verdict::validate::Arming;
 
-/// A place, as far as livepatches are concerned.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct PatchedPlace<'a> {
-    /// Absent for the kernel itself.
-    module: Option<&'a str>,
-    function: &'a str,
-    /// Distance from the beginning of the function, as it is written.
-    offset: &'a str,
-    /// Whether it fires with a call, whichever function runs then.
-    fires: bool,
-    kind: ProbeKind,
-}
-
 /// A warning for the writer of a checked definition, if a livepatch has redirected its function.
 pub fn livepatch_warning(outcome: &CheckOutcome, livepatches: &Livepatches) -> Option<Diagnostic> {
     let CheckOutcome { definition, report, text, .. } = outcome;
-    PatchedPlace::new(&report.location, definition.kind, report.arming)?.warning(livepatches, text.as_str())
+    warning(livepatches, (&report.location, definition.kind, report.arming), text.as_str())
 }
 
-impl<'a> PatchedPlace<'a> {
-    /// `[MODULE:]FUNCTION+0xOFFSET`, and how the kernel arms it.
-    pub(super) fn new(location: &'a str, kind: ProbeKind, arming: Option<Arming>) -> Option<Self> {
-        let (module, place) = match location.split_once(':') {
-            Some((module, place)) => (Some(module), place),
-            None => (None, location),
-        };
-        let (function, offset) = place.rsplit_once('+')?;
-        // The compiler moves code that is rarely run out of a function: nothing else leads there.
-        let function = function.strip_suffix(".cold").map_or((function, false), |whole| (whole, true));
-        let (function, is_cold) = function;
-        let is_at_entry = arming.map_or(offset == "0x0", |arming| arming == Arming::Ftrace);
-        let fires = !is_cold && (kind == ProbeKind::Return || is_at_entry);
-        Some(Self { module, function, offset, fires, kind })
-    }
+/// What the writer of a definition should know of the livepatches of this host. Its place is
+/// `[MODULE:]FUNCTION+0xOFFSET`, with how the kernel arms it. `text` is the definition.
+pub(super) fn warning(
+    livepatches: &Livepatches,
+    (location, kind, arming): (&str, ProbeKind, Option<Arming>),
+    text: &str,
+) -> Option<Diagnostic> {
+    let (module, place) = match location.split_once(':') {
+        Some((module, place)) => (Some(module), place),
+        None => (None, location),
+    };
+    let (function, offset) = place.rsplit_once('+')?;
+    // The compiler moves code that is rarely run out of a function: nothing else leads there.
+    let function = function.strip_suffix(".cold").map_or((function, false), |whole| (whole, true));
+    let (function, is_cold) = function;
+    let is_at_entry = arming.map_or(offset == "0x0", |arming| arming == Arming::Ftrace);
+    // With a call, whichever function runs then.
+    let fires = !is_cold && (kind == ProbeKind::Return || is_at_entry);
+    let redirect = livepatches.redirect_of(module, function)?;
+    let (message, hint) = effect(redirect, (function, offset), fires.then_some(kind));
+    let start = text.find(function).unwrap_or_default();
+    let end = if text.contains(function) { start + function.len() } else { text.len() };
+    let warning = Diagnostic::warning(Code::Livepatched, Span::new(start, end), message);
+    Some(match hint {
+        Some(hint) => warning.with_hint(hint),
+        None => warning,
+    })
+}
 
-    /// What the writer of a definition should know of the livepatches of this host. `text` is the
-    /// definition.
-    pub(super) fn warning(&self, livepatches: &Livepatches, text: &str) -> Option<Diagnostic> {
-        let (message, hint) = self.effect(livepatches)?;
-        let start = text.find(self.function).unwrap_or_default();
-        let end = if text.contains(self.function) { start + self.function.len() } else { text.len() };
-        let warning = Diagnostic::warning(Code::Livepatched, Span::new(start, end), message);
-        Some(match hint {
-            Some(hint) => warning.with_hint(hint),
-            None => warning,
-        })
-    }
-
-    /// What the livepatches do to a probe at the place, and what to do if the kernel ignores it for
-    /// some tasks at least.
-    fn effect(&self, livepatches: &Livepatches) -> Option<(String, Option<String>)> {
-        let Self { module, function, offset, .. } = *self;
-        let Redirect { patch, progress, position, .. } = livepatches.redirect_of(module, function)?;
-        if *position > 1 {
-            // A name alone means the first symbol of it. Which symbol another spelling of the place
-            // means is not known here.
-            let message = format!(
-                "livepatch `{patch}` has redirected number {position} of the functions that are called `{function}`: a \
-                 probe inside that one is ignored"
-            );
-            return Some((message, None));
-        }
-        if self.fires {
-            let when = match self.kind {
-                ProbeKind::Entry | ProbeKind::Event => "fires with each call",
-                ProbeKind::Return => "fires with each return",
-            };
-            let whose = match progress {
-                Progress::Enabled => "and the code that runs is that of the livepatch",
-                Progress::Enabling | Progress::Disabling => {
-                    "and for a part of the tasks the code that runs is that of the livepatch"
-                }
-            };
-            let message =
-                format!("livepatch `{patch}` has redirected `{function}`: the probe {when}, {whose}");
-            return Some((message, None));
-        }
-        let message = match progress {
-            Progress::Enabled => {
-                format!("livepatch `{patch}` has redirected `{function}`: the code at +{offset} is not run")
-            }
-            Progress::Enabling => format!(
-                "livepatch `{patch}` is redirecting `{function}`: only tasks that it has not reached yet run the \
-                 code at +{offset}"
-            ),
-            Progress::Disabling => format!(
-                "livepatch `{patch}` is being switched off: only tasks that have left it run the code of \
-                 `{function}` at +{offset}"
-            ),
-        };
-        let hint = format!(
-            "probe the function that takes its place (`kprobectl functions --module {patch}` lists the functions of the \
-             livepatch), or the entry of `{function}`"
+/// What a livepatch does to a probe at this place, and what to do if the kernel ignores it for some tasks at least.
+/// `fires`: its kind, if it fires all the same.
+fn effect(
+    Redirect { patch, progress, position, .. }: &Redirect,
+    (function, offset): (&str, &str),
+    fires: Option<ProbeKind>,
+) -> (String, Option<String>) {
+    if *position > 1 {
+        // A name alone means the first symbol of it. Which symbol another spelling of the place
+        // means is not known here.
+        let message = format!(
+            "livepatch `{patch}` has redirected number {position} of the functions that are called `{function}`: a \
+             probe inside that one is ignored"
         );
-        Some((message, Some(hint)))
+        return (message, None);
     }
+    if let Some(kind) = fires {
+        let when = match kind {
+            ProbeKind::Entry | ProbeKind::Event => "fires with each call",
+            ProbeKind::Return => "fires with each return",
+        };
+        let whose = match progress {
+            Progress::Enabled => "and the code that runs is that of the livepatch",
+            Progress::Enabling | Progress::Disabling => {
+                "and for a part of the tasks the code that runs is that of the livepatch"
+            }
+        };
+        let message = format!("livepatch `{patch}` has redirected `{function}`: the probe {when}, {whose}");
+        return (message, None);
+    }
+    let message = match progress {
+        Progress::Enabled => {
+            format!("livepatch `{patch}` has redirected `{function}`: the code at +{offset} is not run")
+        }
+        Progress::Enabling => format!(
+            "livepatch `{patch}` is redirecting `{function}`: only tasks that it has not reached yet run the \
+             code at +{offset}"
+        ),
+        Progress::Disabling => format!(
+            "livepatch `{patch}` is being switched off: only tasks that have left it run the code of \
+             `{function}` at +{offset}"
+        ),
+    };
+    let hint = format!(
+        "probe the function that takes its place (`kprobectl functions --module {patch}` lists the functions of the \
+         livepatch), or the entry of `{function}`"
+    );
+    (message, Some(hint))
 }

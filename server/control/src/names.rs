@@ -7,12 +7,13 @@
 use std::collections::HashSet;
 use std::sync::Arc;
 
+use super::adopt::without_guards;
 use super::{Probe, ProbeState, Registry};
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::tracefs::{ListedProbe, Tracefs};
 use kprobed_lang::definition::{
     Argument, BaseType, Code, Definition, DeleteDefinition, Diagnostic, Features, Place, ProbeDefinition,
-    ProbeKind, Span, guard, parse,
+    ProbeKind, Span, parse,
 };
 use kprobed_lang::model::ProbeName;
 use kprobed_verdict::checker::{NamesInUse, Taken};
@@ -172,9 +173,7 @@ struct Existing {
 impl Existing {
     fn read(line: &str, facts: &KernelFacts, features: &Features) -> Self {
         // Hidden arguments are not part of the request.
-        let is_visible = |word: &&str| !word.starts_with(guard::PREFIX);
-        let words: Vec<_> = line.split(' ').filter(is_visible).collect();
-        let definition = match parse(&words.join(" "), features) {
+        let definition = match parse(&without_guards(line), features) {
             Ok(Definition::Probe(definition)) => Some(definition),
             _ => None,
         };

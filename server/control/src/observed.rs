@@ -8,7 +8,7 @@
 use std::collections::HashMap;
 use std::time::Duration;
 
-use super::livepatched::PatchedPlace;
+use super::livepatched;
 use super::probe::{Probe, ProbeState, Trouble};
 use super::step::Seen;
 use kprobed_host::kernel::Livepatches;
@@ -94,8 +94,8 @@ impl Observed {
     /// The probe with its state, and with what its writer should know of the livepatch that has
     /// redirected its function: for as long as it does.
     pub fn shown(&self, probe: &Probe) -> Probe {
-        let warning = PatchedPlace::new(&probe.location, probe.kind, probe.arming)
-            .and_then(|place| place.warning(&self.livepatches, probe.spec.definition.as_str()));
+        let place = (probe.location.as_str(), probe.kind, probe.arming);
+        let warning = livepatched::warning(&self.livepatches, place, probe.spec.definition.as_str());
         let mut shown = Probe { state: self.state(probe), ..probe.clone() };
         shown.warnings.extend(warning);
         shown

@@ -1,7 +1,8 @@
 //! Observer: reads what the kernel has of the probes.
 //!
 //! Owns which files are read: each list at most once, however many probes are looked at, and three
-//! short files of each probe. Never writes.
+//! short files of each probe. Owns also when a look that a client asks for must be repeated by the control thread.
+//! Never writes.
 
 use std::collections::{HashMap, HashSet};
 use std::path::{Path, PathBuf};
@@ -10,8 +11,10 @@ use std::time::Duration;
 
 use super::observed::{Observed, ObservedEvent, Switch, Switches};
 use super::own;
-use super::probe::Probe;
+use super::probe::{Probe, ProbeState};
 use super::step::Seen;
+use super::{ControlHandle, Registry};
+use crate::error::Error;
 use kprobed_host::kernel::Livepatches;
 use kprobed_host::tracefs::{
     Alteration, CachedReading, CurrentInstance, Instance, InstanceFile, KprobeList, Presence,
@@ -63,7 +66,7 @@ impl Observer {
     }
 
     /// Reads what the kernel has of these probes. A change that the control thread is just making
-    /// can look like a change by another program: see [`super::ProbeStates`].
+    /// can look like a change by another program: see [`ProbeStates`].
     pub fn observe(&self, probes: &[Arc<Probe>]) -> Observed {
         self.instance.look(|instance| self.read(instance, probes)).unwrap_or_else(|error| {
             let unknown = ObservedEvent::Unknown(error.to_string());
@@ -216,12 +219,59 @@ pub fn ftrace_enabled(procfs: &Path) -> bool {
     std::fs::read_to_string(procfs.join("sys/kernel/ftrace_enabled")).map_or(true, |text| text.trim() != "0")
 }
 
+/// Looks up the states of probes.
+#[derive(Clone, Debug)]
+pub struct ProbeStates {
+    /// Looks at the kernel.
+    pub observer: Observer,
+    /// Repeats the look while nothing is being changed.
+    pub control: ControlHandle,
+    /// Notes what was seen.
+    pub registry: Arc<Registry>,
+}
+
+impl ProbeStates {
+    /// These probes with their states, by a look at them that was just made. If a probe looks as if another program
+    /// had changed it, the control thread looks again: the difference may be a change that the control thread is just
+    /// making. Probes that it has deleted meanwhile are left out.
+    ///
+    /// # Errors
+    /// When the daemon is stopping.
+    pub async fn of(&self, probes: &[Arc<Probe>], observed: &Observed) -> Result<Vec<Arc<Probe>>, Error> {
+        let shown: Vec<_> = probes.iter().map(|probe| observed.shown(probe)).collect();
+        let doubtful = probes.iter().zip(&shown).filter(|(known, shown)| is_doubtful(known, shown));
+        let doubtful: Vec<_> = doubtful.map(|(probe, _)| probe.uid).collect();
+        if doubtful.is_empty() {
+            return Ok(shown.into_iter().map(|probe| self.registry.seen(probe)).collect());
+        }
+        let again = self.control.observe(doubtful.clone()).await?;
+        let mut again: HashMap<_, _> = again.into_iter().map(|probe| (probe.uid, probe)).collect();
+        let doubtful: HashSet<_> = doubtful.into_iter().collect();
+        let looked_at = |probe: Probe| {
+            if doubtful.contains(&probe.uid) {
+                again.remove(&probe.uid)
+            } else {
+                Some(self.registry.seen(probe))
+            }
+        };
+        Ok(shown.into_iter().filter_map(looked_at).collect())
+    }
+}
+
+/// Whether the kernel has something other than what the last change left.
+fn is_doubtful(known: &Probe, shown: &Probe) -> bool {
+    match &shown.state {
+        ProbeState::Drifted(_) => true,
+        ProbeState::Failed(_) => known.state != shown.state,
+        _ => false,
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::fs;
 
     use super::*;
-    use crate::ProbeState;
     use crate::samples::probe;
     use crate::store::Record;
     use kprobed_host::tracefs::OwnEvent;

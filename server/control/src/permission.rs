@@ -15,7 +15,7 @@ use crate::auth::{Asked, Caller, Rights};
 use crate::error::{Error, Reason};
 use kprobed_lang::definition::{ProbeDefinition, ProbeKind};
 use kprobed_lang::model::{Labels, LeaseTerm, ProbeName};
-use kprobed_rights::{Bound, Known, Limit, Method, Object, Question, Read, Reads, RuleName};
+use kprobed_rights::{Known, Limit, Method, Object, Question, Read, Reads, RuleName};
 use kprobed_verdict::checker::{DefinitionText, group_of};
 
 impl Controller {
@@ -95,9 +95,7 @@ impl Controller {
         let shows_addresses = self.parts.rights.show_addresses(caller);
         reading.written().map_or(Ok(()), |written| on_place(shows_addresses, written))
     }
-}
 
-impl Controller {
     /// Refuses one more probe of a caller that has as many as it may have. `made_by` has those of each
     /// account with those that the same batch makes, as far as they were counted.
     pub(super) fn require_room(
@@ -106,12 +104,13 @@ impl Controller {
         probe: &ProbeName,
         made_by: &mut HashMap<String, u64>,
     ) -> Result<(), Error> {
-        let Some(bound) = self.bound(caller, Limit::Probes) else { return Ok(()) };
+        let rights = &self.parts.rights;
+        let Some(bound) = rights.bound(&caller.principal, Limit::Probes) else { return Ok(()) };
         let account = caller.principal.account();
         let counted = || self.parts.registry.made_by(&account);
         let held = made_by.entry(account.clone()).or_insert_with(counted);
         if *held >= bound.most {
-            return Err(self.reached(caller, probe, &bound, Asked { held: *held, more: 1 }));
+            return Err(rights.reached(caller, Some(probe), &bound, Asked { held: *held, more: 1 }));
         }
         *held += 1;
         Ok(())
@@ -125,7 +124,8 @@ impl Controller {
         probe: &ProbeName,
         lease: Option<&LeaseTerm>,
     ) -> Result<(), Error> {
-        let Some(bound) = self.bound(caller, Limit::LeaseMaxS) else { return Ok(()) };
+        let rights = &self.parts.rights;
+        let Some(bound) = rights.bound(&caller.principal, Limit::LeaseMaxS) else { return Ok(()) };
         let more = match lease {
             Some(LeaseTerm::Held(_)) => return Ok(()),
             Some(LeaseTerm::For(duration)) => {
@@ -137,15 +137,7 @@ impl Controller {
         if more <= bound.most {
             return Ok(());
         }
-        Err(self.reached(caller, probe, &bound, Asked { held: 0, more }))
-    }
-
-    fn bound(&self, caller: &Caller, limit: Limit) -> Option<Bound> {
-        self.parts.rights.bound(&caller.principal, limit)
-    }
-
-    fn reached(&self, caller: &Caller, probe: &ProbeName, bound: &Bound, asked: Asked) -> Error {
-        self.parts.rights.reached(caller, Some(probe), bound, asked)
+        Err(rights.reached(caller, Some(probe), &bound, Asked { held: 0, more }))
     }
 }
 

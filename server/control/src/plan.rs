@@ -35,7 +35,7 @@ pub(super) struct KernelPlan {
     /// The instance that can replace it, and the size of its buffers.
     other: String,
     buffer_kib: u64,
-    steps: Vec<PlannedStep>,
+    pub(super) steps: Vec<PlannedStep>,
     /// Events that are made or changed, as they are once the steps so far are done.
     changed: BTreeMap<ProbeName, Recorded>,
     deleted: HashSet<ProbeName>,
@@ -48,10 +48,6 @@ impl KernelPlan {
         let (instance, other) = (instance.to_owned(), other.to_owned());
         let (changed, deleted) = (BTreeMap::new(), HashSet::new());
         Self { instance, other, buffer_kib, steps: Vec::new(), changed, deleted }
-    }
-
-    pub(super) fn into_steps(self) -> Vec<PlannedStep> {
-        self.steps
     }
 
     fn event(&mut self, name: &ProbeName, step: &Step) {
@@ -191,7 +187,7 @@ mod tests {
         let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
         plan.change(&[&new, &old]);
         assert_eq!(
-            print(&plan.into_steps()),
+            print(&plan.steps),
             [
                 "echo 0 > instances/kprobed/events/kprobes/old/enable",
                 r#"echo 'p:kprobes/new f a=\"it'\''s\"' >> kprobe_events"#,
@@ -218,7 +214,7 @@ mod tests {
         let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
         plan.restore(altered.iter());
         assert_eq!(
-            print(&plan.into_steps()),
+            print(&plan.steps),
             [
                 "echo > instances/kprobed/set_event_pid",
                 "echo '17 18' > instances/kprobed/set_event_notrace_pid",
@@ -244,7 +240,7 @@ mod tests {
         plan.event(&name("kprobes/stays"), &Step::Disable);
         let next = "instances/kprobed-next";
         assert_eq!(
-            print(&plan.into_steps()),
+            print(&plan.steps),
             [
                 "echo 0 > instances/kprobed/events/kprobes/goes/enable".to_owned(),
                 format!("mkdir {next}; echo 64 > {next}/buffer_size_kb"),
@@ -265,7 +261,7 @@ mod tests {
         let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
         plan.delete(&[&made("kprobes/a"), &made("kprobes/b")], Some(&Room::Pause));
         assert_eq!(
-            print(&plan.into_steps()),
+            print(&plan.steps),
             [
                 "echo 0 > instances/kprobed/events/kprobes/a/enable",
                 "echo 0 > instances/kprobed/events/kprobes/b/enable",
@@ -283,7 +279,7 @@ mod tests {
         let of_host = OwnEvent { fields: "ID: 7".to_owned(), ..made("sched/sched_switch") };
         plan.delete(&[&of_host], None);
         assert_eq!(
-            print(&plan.into_steps()),
+            print(&plan.steps),
             [
                 "echo 0 > instances/kprobed/events/sched/sched_switch/enable",
                 "echo 0 > instances/kprobed/events/sched/sched_switch/filter",

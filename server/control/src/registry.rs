@@ -118,15 +118,8 @@ impl Registry {
         self.get(name).filter(|probe| probe.own.as_ref().is_some_and(|own| own.is_listed_as(line)))
     }
 
-    /// Finds a probe by `GROUP/EVENT`, or by `EVENT` if only one probe has it.
-    ///
-    /// # Errors
-    /// No probe has that name, or several have it.
-    pub fn find(&self, text: &str) -> Result<Arc<Probe>, Error> {
-        self.find_among(text, |_| true)
-    }
-
-    /// The same; of those with this `EVENT` only ones that `shown` accepts are meant, and named in an error.
+    /// Finds a probe by `GROUP/EVENT`, or by `EVENT` if only one probe has it. Of those with this `EVENT` only ones
+    /// that `shown` accepts are meant, and named in an error.
     ///
     /// # Errors
     /// No probe has that name, or several have it.
@@ -240,13 +233,14 @@ mod tests {
         for (uid, name) in [(1, "kprobes/open"), (2, "other/open"), (3, "kprobes/read")] {
             registry.put(probe(uid, name));
         }
-        assert_eq!(registry.find("read").unwrap().uid, ProbeUid(3));
-        assert_eq!(registry.find("other/open").unwrap().uid, ProbeUid(2));
-        assert!(registry.find("open").is_err_and(|error| {
+        let find = |text: &str| registry.find_among(text, |_| true);
+        assert_eq!(find("read").unwrap().uid, ProbeUid(3));
+        assert_eq!(find("other/open").unwrap().uid, ProbeUid(2));
+        assert!(find("open").is_err_and(|error| {
             error.reason == Reason::AMBIGUOUS_NAME && error.message.matches("/open`").count() == 2
         }));
-        assert!(registry.find("nothing").is_err_and(|error| error.reason == Reason::NO_SUCH_PROBE));
-        let meant = |text: &str| registry.find(text).unwrap_err().value("fix").map(str::to_owned);
+        assert!(find("nothing").is_err_and(|error| error.reason == Reason::NO_SUCH_PROBE));
+        let meant = |text: &str| find(text).unwrap_err().value("fix").map(str::to_owned);
         assert_eq!(meant("raed"), Some("did you mean `kprobes/read`?".to_owned()));
         assert_eq!(meant("kprobes/raed"), Some("did you mean `kprobes/read`?".to_owned()));
         assert_eq!(meant("something_else"), None);
@@ -254,9 +248,9 @@ mod tests {
         registry.put(probe(4, "kprobes/open"));
         assert!(registry.by_uid(ProbeUid(1)).is_none() && registry.by_uid(ProbeUid(4)).is_some());
         registry.remove(&"other/open".parse().unwrap());
-        assert_eq!(registry.find("open").unwrap().uid, ProbeUid(4));
+        assert_eq!(find("open").unwrap().uid, ProbeUid(4));
         registry.remove(&"kprobes/open".parse().unwrap());
-        assert!(registry.find("open").is_err() && registry.by_uid(ProbeUid(4)).is_none());
+        assert!(find("open").is_err() && registry.by_uid(ProbeUid(4)).is_none());
         assert_eq!(names(&registry.all()), ["kprobes/read"]);
     }
 
@@ -271,7 +265,7 @@ mod tests {
         assert_eq!(registry.find_among("read", shown).unwrap_err().reason, Reason::NO_SUCH_PROBE);
         // Who writes the group knows it: the answer to that is a matter of rights.
         assert_eq!(registry.find_among("storage/read", shown).unwrap().uid, ProbeUid(3));
-        let all = registry.find("open").unwrap_err();
+        let all = registry.find_among("open", |_| true).unwrap_err();
         assert!(all.message.ends_with("`net/open`, `storage/open`"), "{all}");
     }
 

@@ -77,12 +77,6 @@ impl Sampler {
         };
         Ok(self.counters.insert(counters))
     }
-
-    /// Begin of the interval that a look at this time ends.
-    fn since(&self, time: SystemTime, instant: Instant) -> SystemTime {
-        let (last, since) = self.since;
-        watched_since(last, time, instant.duration_since(since))
-    }
 }
 
 /// When the host was booted, by the clock that counts while it sleeps: nothing was counted before,
@@ -168,17 +162,16 @@ impl Controller {
             created: created(profile.uid).unwrap_or(SystemTime::UNIX_EPOCH),
         };
         let counts = profiles.iter().map(counted).collect();
-        // Reading the counters may say since when they are watched.
-        let outcome = match self.sampler.counters(&self.parts).await.map(drop) {
-            Ok(()) => {
-                let tick = Tick { since: self.sampler.since(time, instant), time, counts, of };
-                match self.sampler.counters(&self.parts).await {
-                    Ok(counters) => self.parts.store.add_tick(counters, &tick, at_once).await,
-                    Err(error) => Err(error),
-                }
-            }
-            Err(error) => Err(error),
+        let outcome = async {
+            // Reading the counters may say since when they are watched.
+            self.sampler.counters(&self.parts).await?;
+            let (last, since) = self.sampler.since;
+            let since = watched_since(last, time, instant.duration_since(since));
+            let tick = Tick { since, time, counts, of };
+            let counters = self.sampler.counters(&self.parts).await?;
+            self.parts.store.add_tick(counters, &tick, at_once).await
         };
+        let outcome = outcome.await;
         if outcome.is_ok() && of == TickOf::All {
             self.sampler.since = (time, instant);
         }

@@ -200,7 +200,7 @@ impl App {
         // First: a database that another daemon works with is not touched.
         let lock = StateLock::take(directory, &config.listen.unix)?;
         let no_database = |error| StartError::database(directory, &error);
-        let store = Store::open(directory, start).await.map_err(no_database)?.store;
+        let store = Store::open(directory, start).await.map_err(no_database)?;
         engine.store = Some(store.clone());
         let procfs = config.tracing.procfs.clone();
         let host = HostIdentity::read(&procfs)?;
@@ -326,7 +326,7 @@ impl App {
             tracefs: tracefs.clone(),
             registry: Arc::clone(&registry),
             checker: Arc::clone(&checker),
-            instance: Arc::clone(&current_instance),
+            own_instances: Instance::both_names(&config.tracing.instance),
         };
         let counts = tracefs.hit_counts().unwrap_or_default();
         let doctor = Doctor {

@@ -349,7 +349,7 @@ async fn a_stop_stores_where_exporters_are() {
     };
     queue.note(Entry::new(Action::Refused, "uid:1"));
     assert!(engine.stop().await);
-    let store = Store::open(directory.path(), SystemTime::now()).await.unwrap().store;
+    let store = Store::open(directory.path(), SystemTime::now()).await.unwrap();
     let stored = store.exporter_place("jsonl").await.unwrap().unwrap();
     let stored = (stored.boot_id.to_string(), stored.epoch, stored.sequence);
     assert_eq!(stored, (end.boot_id, end.epoch, end.sequence));

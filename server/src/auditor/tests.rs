@@ -26,7 +26,7 @@ async fn entries(store: &Store) -> Vec<Record> {
 #[tokio::test]
 async fn equal_refusals_are_written_once_and_counted() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), SystemTime::now()).await.unwrap().store;
+    let store = Store::open(directory.path(), SystemTime::now()).await.unwrap();
     let (queue, inbox) = AuditQueue::new();
     for _ in 0..500 {
         queue.note(refusal("uid:1000", "a/b"));
@@ -51,7 +51,7 @@ async fn equal_refusals_are_written_once_and_counted() {
 #[tokio::test]
 async fn a_full_queue_is_counted() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), SystemTime::now()).await.unwrap().store;
+    let store = Store::open(directory.path(), SystemTime::now()).await.unwrap();
     let (queue, inbox) = AuditQueue::new();
     for _ in 0..1500 {
         queue.note(refusal("uid:1000", "a/b"));
@@ -65,7 +65,7 @@ async fn a_full_queue_is_counted() {
 #[tokio::test]
 async fn a_log_within_its_limit_keeps_its_chain() {
     let directory = tempfile::tempdir().unwrap();
-    let store = Store::open(directory.path(), SystemTime::now()).await.unwrap().store;
+    let store = Store::open(directory.path(), SystemTime::now()).await.unwrap();
     let mut noted = Head::default();
     for turn in 0..30 {
         let batch: Vec<_> = (0..10).map(|index| refusal("uid:0", &format!("a/{turn}_{index}"))).collect();

@@ -156,7 +156,7 @@ mod tests {
     #[tokio::test]
     async fn bad_requests_name_their_field() {
         let directory = tempfile::tempdir().unwrap();
-        let store = Store::open(directory.path(), SystemTime::now()).await.unwrap().store;
+        let store = Store::open(directory.path(), SystemTime::now()).await.unwrap();
         let rights = Arc::new(Rights::new(Roles::default(), AuditQueue::new().0));
         let sight = Sight::new(&rights, Caller::daemon());
         let now = SystemTime::try_from(time(1000)).unwrap();

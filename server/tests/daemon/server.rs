@@ -255,7 +255,7 @@ pub(crate) struct Daemon<'a> {
 pub(crate) async fn routes(daemon: Daemon<'_>) -> Routes {
     let Daemon { directory, host, facts, paths, kernel, rights, hub, probes } = daemon;
     let boot_id: BootId = host.boot_id.parse().unwrap();
-    let store = Store::open(directory, SystemTime::now()).await.unwrap().store;
+    let store = Store::open(directory, SystemTime::now()).await.unwrap();
     let mut edits: Vec<_> = probes.iter().map(|record| Edit::new(None, Some(record))).collect();
     store.begin(&mut edits.iter_mut().collect::<Vec<_>>()).await.unwrap();
     store.settle(&edits.iter().collect::<Vec<_>>()).await.unwrap();
@@ -316,7 +316,7 @@ pub(crate) async fn routes(daemon: Daemon<'_>) -> Routes {
     let access = Access { rights: Arc::clone(rights), registry: Arc::clone(&registry) };
     let doctor = Doctor {
         tracefs: tracefs.clone(),
-        instance: Arc::clone(&instance),
+        instance,
         facts: Arc::clone(&facts),
         registry: Arc::clone(&registry),
         procfs,
@@ -345,7 +345,12 @@ pub(crate) async fn routes(daemon: Daemon<'_>) -> Routes {
         control,
         access,
         states,
-        foreign: Foreign { tracefs, registry, checker: Arc::clone(&checker), instance },
+        foreign: Foreign {
+            tracefs,
+            registry,
+            checker: Arc::clone(&checker),
+            own_instances: Instance::both_names("i"),
+        },
         checker,
         costs,
         holds,

@@ -16,7 +16,7 @@ use std::time::{Instant, SystemTime};
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::{CreateProbeRequest, ProbeState, UpdateProbeRequest};
-use kprobed_control::store::{Record, Store};
+use kprobed_control::store::{Record, Store, set_aside_in};
 use kprobed_vm::disk::Disk;
 use kprobed_vm::lab::GuestOptions;
 use kprobed_vm::write_log::{self, Cut, Replay, WriteLog};
@@ -132,10 +132,11 @@ fn stored(runtime: &Runtime, image: &Path, directory: &Path) -> Result<Model> {
     fs::create_dir(directory)?;
     ext4::recover(image, &FILES, directory)?;
     runtime.block_on(async {
-        let opened = Store::open(directory, SystemTime::now()).await?;
-        ensure!(opened.set_aside.is_none(), "the database is damaged: {:?}", opened.set_aside);
-        let rows = opened.store.probes().await;
-        opened.store.close().await;
+        let store = Store::open(directory, SystemTime::now()).await?;
+        let aside = set_aside_in(directory)?;
+        ensure!(aside.is_empty(), "the database is damaged: {aside:?}");
+        let rows = store.probes().await;
+        store.close().await;
         // What is not acknowledged is in the journal: a start takes it back.
         let probes = rows?.into_iter().map(|row| {
             let Record { name, spec, .. } = row.record;

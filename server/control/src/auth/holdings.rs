@@ -4,7 +4,7 @@
 //! checks. Probes are counted by the control thread, which owns them. Never decides how much is
 //! allowed: the caller gives the bound.
 
-use std::collections::HashMap;
+use std::collections::{BTreeMap, HashMap};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
@@ -55,25 +55,17 @@ pub(super) const fn remedy(limit: Limit) -> &'static str {
 }
 
 /// What one principal holds.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Debug, Default)]
 struct Account {
-    connections: u64,
-    streams: u64,
-    queue_bytes: u64,
-    aggregations: u64,
+    /// By what is limited, but for checks.
+    held: BTreeMap<Limit, u64>,
     /// When all of its checks will have been worth their time.
     checks_until: Option<Instant>,
 }
 
 impl Account {
-    fn counted(&mut self, limit: Limit) -> Option<&mut u64> {
-        match limit {
-            Limit::Connections => Some(&mut self.connections),
-            Limit::Streams => Some(&mut self.streams),
-            Limit::QueueBytes => Some(&mut self.queue_bytes),
-            Limit::Aggregations => Some(&mut self.aggregations),
-            Limit::Probes | Limit::ChecksPerSecond | Limit::LeaseMaxS | Limit::HostsPerCommand => None,
-        }
+    fn held(&self, limit: Limit) -> u64 {
+        self.held.get(&limit).copied().unwrap_or_default()
     }
 
     /// Counts checks. Returns how long it takes until all of them are worth their time.
@@ -88,9 +80,7 @@ impl Account {
     }
 
     fn is_empty(&self, now: Instant) -> bool {
-        let Self { connections, streams, queue_bytes, aggregations, checks_until } = *self;
-        let held = [connections, streams, queue_bytes, aggregations];
-        held.iter().all(|held| *held == 0) && checks_until.is_none_or(|until| until <= now)
+        self.held.values().all(|held| *held == 0) && self.checks_until.is_none_or(|until| until <= now)
     }
 }
 
@@ -111,7 +101,7 @@ impl Drop for Share {
     fn drop(&mut self) {
         let mut accounts = self.holdings.accounts();
         let Some(account) = accounts.get_mut(&self.account) else { return };
-        if let Some(held) = account.counted(self.limit) {
+        if let Some(held) = account.held.get_mut(&self.limit) {
             *held = held.saturating_sub(self.amount);
         }
         if account.is_empty(Instant::now()) {
@@ -127,13 +117,13 @@ impl Holdings {
 
     /// What an account holds of something that is counted here; of checks, those of the last second.
     pub fn held(&self, account: &str, limit: Limit, bound: Option<&Bound>) -> u64 {
-        let Some(mut found) = self.accounts().get(account).copied() else { return 0 };
-        match (found.counted(limit), bound) {
-            (Some(held), _) => *held,
-            (None, Some(bound)) if limit == Limit::ChecksPerSecond => {
+        let accounts = self.accounts();
+        let Some(found) = accounts.get(account) else { return 0 };
+        match bound {
+            Some(bound) if limit == Limit::ChecksPerSecond => {
                 recent(found.checks_until, bound.most, Instant::now())
             }
-            (None, _) => 0,
+            _ => found.held(limit),
         }
     }
 
@@ -146,14 +136,12 @@ impl Holdings {
         bound: Option<Bound>,
     ) -> Result<Share, (Bound, u64)> {
         let mut accounts = self.accounts();
-        let held = accounts.get_mut(&account).and_then(|known| known.counted(limit)).map_or(0, |held| *held);
+        let held = accounts.get(&account).map_or(0, |known| known.held(limit));
         let after = held.saturating_add(amount);
         if let Some(bound) = bound.filter(|bound| after > bound.most) {
             return Err((bound, held));
         }
-        if let Some(held) = accounts.entry(account.clone()).or_default().counted(limit) {
-            *held = after;
-        }
+        accounts.entry(account.clone()).or_default().held.insert(limit, after);
         drop(accounts);
         Ok(Share { holdings: Arc::clone(self), account, limit, amount })
     }

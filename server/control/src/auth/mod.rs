@@ -3,12 +3,10 @@
 //! Owns the caller of a request, the roles in force, and what each principal holds. The decision itself is that of
 //! [`kprobed_rights`]. Never finds out who is at the other end of a connection.
 
-mod audit_queue;
 mod caller;
 mod holdings;
 mod rights;
 
-pub use audit_queue::{AuditInbox, AuditQueue};
 pub use caller::{Caller, Operation};
 pub use holdings::{Asked, Holdings, Share};
-pub use rights::Rights;
+pub use rights::{AuditInbox, AuditQueue, Rights};

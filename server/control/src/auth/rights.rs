@@ -1,18 +1,19 @@
 //! The roles in force, and requests against them.
 //!
 //! Owns when the roles change: a request is decided by those that are in force when it is judged. What
-//! they refuse goes to the audit log.
+//! they refuse goes to the audit log, by a queue whose bound is owned here too.
 
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::{Duration, Instant};
 
 use kprobed_audit::{Action, Entry};
 use kprobed_lang::model::ProbeName;
 use kprobed_rights::{Bound, Decision, Limit, Method, Object, Principal, Question, Roles, RuleName};
-use tokio::sync::watch;
+use tokio::sync::{mpsc, watch};
 
 use super::holdings::{Asked, remedy, what};
-use super::{AuditQueue, Caller, Holdings, Share};
+use super::{Caller, Holdings, Share};
 use crate::error::{Error, Reason};
 
 /// The roles of this host, and what principals hold of the limits in them.
@@ -235,5 +236,48 @@ fn refused(caller: &Caller, on: &str, why: &str, rule: Option<&RuleName>) -> Err
     match rule {
         Some(rule) => error.with("role", &rule.role).with("line", &rule.line),
         None => error,
+    }
+}
+
+/// Entries that may wait to be written.
+const QUEUE: usize = 1024;
+
+/// The queue of audit entries about requests that change nothing, which are refusals and reads: the side of requests. A
+/// request never waits for the audit log: what finds the queue full is counted, and the log says how many there were.
+/// Changes do not go through it: see [`crate::store::Store::begin`].
+#[derive(Clone, Debug)]
+pub struct AuditQueue {
+    entries: mpsc::Sender<Entry>,
+    omitted: Arc<AtomicU64>,
+}
+
+/// The side of the log.
+#[derive(Debug)]
+pub struct AuditInbox {
+    /// The entries, in their order.
+    pub entries: mpsc::Receiver<Entry>,
+    omitted: Arc<AtomicU64>,
+}
+
+impl AuditQueue {
+    /// A queue, and its end.
+    pub fn new() -> (Self, AuditInbox) {
+        let (sender, entries) = mpsc::channel(QUEUE);
+        let omitted = Arc::default();
+        (Self { entries: sender, omitted: Arc::clone(&omitted) }, AuditInbox { entries, omitted })
+    }
+
+    /// Adds an entry. Its texts are cut before it waits: clients write some of them.
+    pub fn note(&self, entry: Entry) {
+        if self.entries.try_send(entry.bounded()).is_err() {
+            self.omitted.fetch_add(1, Ordering::Relaxed);
+        }
+    }
+}
+
+impl AuditInbox {
+    /// How many entries found no place since the last call.
+    pub fn take_omitted(&self) -> u64 {
+        self.omitted.swap(0, Ordering::Relaxed)
     }
 }

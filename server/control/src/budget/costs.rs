@@ -10,7 +10,6 @@ use std::time::Instant;
 use super::calibrate::{calibrate, place_of_breakpoint};
 use super::cost::CostTable;
 use crate::controller::{Controller, ControllerParts};
-use crate::store::StoredCalibration;
 use kprobed_host::kernel::HostIdentity;
 
 /// The figures in force, which the control thread sets when it starts, and checks read.
@@ -38,8 +37,8 @@ impl Controller {
         }
         let host = describe(&parts.host, &parts.procfs);
         match parts.store.calibration().await {
-            Ok(Some(stored)) if stored.host == host => {
-                if let Ok(table) = serde_json::from_str(&stored.figures) {
+            Ok(Some((of, figures))) if of == host => {
+                if let Ok(table) = serde_json::from_str(&figures) {
                     return parts.costs.set(table);
                 }
             }
@@ -48,8 +47,7 @@ impl Controller {
         }
         if let Some(table) = measured(parts) {
             let figures = serde_json::to_string(&table).unwrap_or_default();
-            let stored = StoredCalibration { host, figures };
-            if let Err(error) = parts.store.set_calibration(&stored).await {
+            if let Err(error) = parts.store.set_calibration(&host, &figures).await {
                 tracing::warn!(%error, "cannot store what hits cost on this host: the next start measures it again");
             }
             parts.costs.set(table);

@@ -11,11 +11,9 @@ mod cost;
 mod costs;
 mod meter;
 mod pace;
-mod trip;
 
-pub(super) use breaker::Budget;
+pub(super) use breaker::{Budget, stored_trouble};
 pub(super) use calibrate::{remove_leftovers, temporary_instance};
 pub use cost::CostTable;
 pub use costs::Costs;
 pub use meter::BudgetSettings;
-pub(super) use trip::stored_trouble;

@@ -1,20 +1,21 @@
 //! Changes of probes in the database, one or many in a transaction: into the journal before the kernel is
 //! changed, and into the rows of the probes after that.
 //!
-//! Owns these transactions. One for all changes of a request costs the disk one sync, however many they are. A change
+//! Owns these transactions, and which uids new probes get. One for all changes of a request costs the disk one sync, however many they are. A change
 //! that is in the journal was not acknowledged: whatever it is, the next start takes it back. Never carries a
 //! change out.
 
 use std::cell::OnceCell;
 use std::io;
 use std::sync::Arc;
+use std::time::SystemTime;
 
 use kprobed_audit::Entry;
 use sqlx::{QueryBuilder, SqliteConnection};
 
 use super::connection::{TooMuchOwed, Transaction};
 use super::reserve::Owed;
-use super::{ProbeSpec, ROWS, Record, RequestKey, Store, StoreError, audit, requests};
+use super::{ProbeSpec, ROWS, Record, RequestKey, Store, StoreError, audit, requests, to_ns};
 use kprobed_lang::model::ProbeUid;
 
 /// A change of a probe: what is stored of it, and what is to be.
@@ -186,6 +187,34 @@ impl Store {
             Ok(())
         };
         self.database.write(write).await
+    }
+
+    /// Makes new probes get uids that those of a lost database did not have:
+    /// the history of events identifies them by the uid. One uid for each second since 1970 is more
+    /// than were ever used.
+    pub(super) async fn never_repeat_uids(&self, now: SystemTime) -> Result<(), StoreError> {
+        let seconds = to_ns(now) / 1_000_000_000;
+        self.database
+            .write(async |transaction: &mut SqliteConnection| set_last_uid(transaction, seconds).await)
+            .await
+    }
+
+    /// Makes new probes get uids above that of every probe that the history knows. Returns how many uids
+    /// up to there this database has not given out: another one has, which is lost, or of which this is an
+    /// older copy.
+    ///
+    /// # Errors
+    /// The fault of the database. Writes nothing if it has given out all of them.
+    pub async fn continue_uids_after(&self, known: ProbeUid) -> Result<u64, StoreError> {
+        let last =
+            self.database.read(async |connection: &mut SqliteConnection| last_uid(connection).await).await?;
+        let unknown = known.0.saturating_sub(last.unwrap_or_default());
+        if unknown <= 0 {
+            return Ok(0);
+        }
+        let write = async |transaction: &mut SqliteConnection| set_last_uid(transaction, known.0).await;
+        self.database.write(write).await?;
+        Ok(u64::try_from(unknown).unwrap_or_default())
     }
 }
 

@@ -10,21 +10,13 @@ use super::{Store, StoreError};
 /// What a bad calibration costs.
 const MEASURED: &str = "the next start measures it again";
 
-/// What was measured, and on what.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct StoredCalibration {
-    /// Kernel and processor.
-    pub host: String,
-    /// The figures, as JSON.
-    pub figures: String,
-}
-
 impl Store {
-    /// The last calibration. Absent if there was none.
+    /// The last calibration: its host, which is kernel and processor, and its figures, as JSON. Absent if there was
+    /// none.
     ///
     /// # Errors
     /// [`StoreError::Database`].
-    pub(crate) async fn calibration(&self) -> Result<Option<StoredCalibration>, StoreError> {
+    pub(crate) async fn calibration(&self) -> Result<Option<(String, String)>, StoreError> {
         let read = async |connection: &mut SqliteConnection| {
             let row = sqlx::query("SELECT host, figures FROM calibration").fetch_optional(connection).await?;
             let mut found = Vec::new();
@@ -34,7 +26,7 @@ impl Store {
                     (row.need("host", MEASURED)?, row.need("figures", MEASURED)?);
                 let read = serde_json::from_str::<serde::de::IgnoredAny>(&figures);
                 read.map_err(|error| row.note("figures", &error, MEASURED)).ok()?;
-                Some(StoredCalibration { host, figures })
+                Some((host, figures))
             });
             self.database.found("calibration", found);
             Ok(stored)
@@ -46,14 +38,14 @@ impl Store {
     ///
     /// # Errors
     /// [`StoreError::Database`]. Then nothing is written.
-    pub(crate) async fn set_calibration(&self, calibration: &StoredCalibration) -> Result<(), StoreError> {
+    pub(crate) async fn set_calibration(&self, host: &str, figures: &str) -> Result<(), StoreError> {
         let write = async |transaction: &mut SqliteConnection| {
             sqlx::query(
                 "INSERT INTO calibration (id, host, figures) VALUES (1, ?, ?) \
                  ON CONFLICT (id) DO UPDATE SET host = excluded.host, figures = excluded.figures",
             )
-            .bind(&calibration.host)
-            .bind(&calibration.figures)
+            .bind(host)
+            .bind(figures)
             .execute(transaction)
             .await?;
             Ok(())

@@ -1,4 +1,4 @@
-//! Files of the database: creating them, and closing them to other users.
+//! Files of the database: creating them, closing them to other users, and moving damaged ones out of the way.
 //!
 //! Owns their names and modes. Never reads their contents. SQLite makes `-wal` and `-shm` with the
 //! mode of the database itself.
@@ -19,7 +19,7 @@ const DATABASE: &str = "kprobed.db";
 
 /// Prefixes of the names of backup copies, and of damaged databases.
 pub(super) const BACKUP: &str = "kprobed.db.backup";
-pub(super) const SET_ASIDE: &str = "kprobed.db.damaged";
+const SET_ASIDE: &str = "kprobed.db.damaged";
 
 /// Room that is kept: see [`super::reserve`].
 pub(super) const RESERVE: &str = "kprobed.reserve";
@@ -128,6 +128,42 @@ pub(super) fn named(directory: &Path, kind: &str) -> io::Result<Vec<PathBuf>> {
     }
     found.sort();
     Ok(found)
+}
+
+/// Moves a damaged database out of the way: it is renamed, with its log and shared memory, and never overwritten or
+/// deleted. The log goes first: SQLite would read a log that stayed into the next database.
+pub(super) fn set_aside(
+    directory: &Path,
+    path: &Path,
+    damage: &str,
+    now: SystemTime,
+) -> Result<(), StoreError> {
+    let aside = unused(directory, SET_ASIDE, now);
+    for (from, to) in of_database(path).into_iter().zip(of_database(&aside)).rev() {
+        match fs::rename(&from, &to) {
+            Err(source) if source.kind() != io::ErrorKind::NotFound => {
+                return Err(StoreError::Directory { action: "set aside", path: from, source });
+            }
+            _ => {}
+        }
+    }
+    sync(directory)?;
+    tracing::error!(
+        database = %path.display(),
+        set_aside = %aside.display(),
+        damage,
+        "the database is damaged: it was set aside, and the daemon begins with an empty one, without any probe"
+    );
+    Ok(())
+}
+
+/// The damaged databases that were set aside and are still in a directory, the oldest first. An operator is shown that
+/// they exist, until they are removed or moved elsewhere.
+///
+/// # Errors
+/// When the directory cannot be read.
+pub fn set_aside_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
+    named(directory, SET_ASIDE)
 }
 
 pub(super) fn sync(directory: &Path) -> Result<(), StoreError> {

@@ -4,7 +4,6 @@
 //! and do not run arbitrary statements. Never knows what the kernel has.
 
 mod audit;
-mod backup;
 mod bad;
 mod changes;
 mod connection;
@@ -18,20 +17,18 @@ mod migrations;
 mod probes;
 mod requests;
 mod reserve;
-mod set_aside;
 mod states;
 
 pub use audit::{AuditPage, OWN_NAME, StoredEntry};
 pub use bad::BadValue;
 pub use changes::Edit;
 pub use connection::{Failure, Health, TooMuchOwed};
-pub use costs::StoredCalibration;
 pub use error::{DatabaseError, Fault, StoreError};
+pub use files::set_aside_in;
 pub use hits::{Counted, Counters, HitRetention, MAX_POINTS, RatePage, RateQuery, Tick, TickOf};
 pub use probes::{Interrupted, ProbeSpec, Record, StoredProbe, Trip};
 pub use requests::RequestKey;
 pub use reserve::Owed;
-pub use set_aside::{SetAside, set_aside_in};
 pub use states::KEPT_STATES;
 
 use std::io;
@@ -52,15 +49,6 @@ pub struct Store {
     database: Arc<Database>,
 }
 
-/// A database that was opened.
-#[derive(Debug)]
-pub struct Opened {
-    /// The database, open.
-    pub store: Store,
-    /// The previous database, if it was damaged: `store` is empty then.
-    pub set_aside: Option<SetAside>,
-}
-
 impl Store {
     /// Opens or makes the database `kprobed.db` in `directory`, for the daemon alone, checks it,
     /// and brings it up to date; makes a copy of it before that. Sets a damaged one aside, and
@@ -69,35 +57,29 @@ impl Store {
     /// # Errors
     /// [`StoreError::OtherVersion`] for a database of another version; otherwise whatever keeps it from
     /// being opened.
-    pub async fn open(directory: &Path, now: SystemTime) -> Result<Opened, StoreError> {
+    pub async fn open(directory: &Path, now: SystemTime) -> Result<Self, StoreError> {
         Self::open_with(directory, &MIGRATIONS, now).await
     }
 
     /// [`Store::open`] of a version that knows these migrations.
-    async fn open_with(
-        directory: &Path,
-        migrations: &Migrator,
-        now: SystemTime,
-    ) -> Result<Opened, StoreError> {
+    async fn open_with(directory: &Path, migrations: &Migrator, now: SystemTime) -> Result<Self, StoreError> {
         let path = files::prepare(directory)?;
-        let damage = match Self::open_file(path.clone(), options(&path), migrations, now).await {
-            Ok(store) => {
-                store.keep_reserve(|paid| Reserve::open(directory, paid)).await?;
-                store.find_orphans().await?;
-                return Ok(Opened { store, set_aside: None });
+        let store = match Self::open_file(path.clone(), options(&path), migrations, now).await {
+            Err(StoreError::Damaged { damage, .. }) => {
+                files::set_aside(directory, &path, &damage, now)?;
+                let path = files::prepare(directory)?;
+                let store = Self::open_file(path.clone(), options(&path), migrations, now).await?;
+                // Other records of an operator about probes would be put into this database here, before
+                // the kernel is read. Until then, only the kernel has the probes of the lost database, and
+                // they stay in it: see `control::reconcile`.
+                store.never_repeat_uids(now).await?;
+                store
             }
-            Err(StoreError::Damaged { damage, .. }) => damage,
-            Err(error) => return Err(error),
+            opened => opened?,
         };
-        let aside = set_aside::set_aside(directory, &path, &damage, now)?;
-        let path = files::prepare(directory)?;
-        let store = Self::open_file(path.clone(), options(&path), migrations, now).await?;
-        // Other records of an operator about probes would be put into this database here, before
-        // the kernel is read. Until then, only the kernel has the probes of the lost database, and
-        // they stay in it: see `control::reconcile`.
-        store.never_repeat_uids(now).await?;
         store.keep_reserve(|paid| Reserve::open(directory, paid)).await?;
-        Ok(Opened { store, set_aside: Some(aside) })
+        store.find_orphans().await?;
+        Ok(store)
     }
 
     /// Opens a file that exists.
@@ -113,7 +95,7 @@ impl Store {
         // another database.
         let mut connection = plain.connect().await.map_err(opening)?;
         let prepared = match integrity::check(&mut connection, &path, migrations).await {
-            Ok(()) => backup::before_migration(&mut connection, &path, migrations, now).await,
+            Ok(()) => migrations::copy_before(&mut connection, &path, migrations, now).await,
             Err(error) => Err(error),
         };
         let closed = connection.close().await;

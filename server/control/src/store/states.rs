@@ -5,7 +5,7 @@
 use std::collections::BTreeSet;
 
 use sqlx::sqlite::SqliteRow;
-use sqlx::{QueryBuilder, Row as _, SqliteConnection};
+use sqlx::{QueryBuilder, SqliteConnection};
 
 use super::bad::{BadValue, CheckedRow};
 use super::{ROWS, Store, StoreError, from_ns, to_ns};
@@ -66,23 +66,16 @@ async fn add(transaction: &mut SqliteConnection, states: &[StateRecord]) -> Resu
 async fn prune(transaction: &mut SqliteConnection, states: &[StateRecord]) -> Result<(), StoreError> {
     let uids: BTreeSet<_> = states.iter().map(|state| state.uid.0).collect();
     let is_one = uids.len() == 1;
-    let mut select = QueryBuilder::new(
-        "SELECT column1 AS uid, (SELECT id FROM probe_state WHERE probe_uid = column1 \
-         ORDER BY id DESC LIMIT 1 OFFSET ",
+    let mut delete = QueryBuilder::new(
+        "DELETE FROM probe_state WHERE id IN (SELECT old.id FROM (SELECT column1 AS uid, \
+         (SELECT id FROM probe_state WHERE probe_uid = column1 ORDER BY id DESC LIMIT 1 OFFSET ",
     );
-    select.push_bind(KEPT_STATES).push(") AS last FROM (");
-    select.push_values(uids, |mut row, uid| {
+    delete.push_bind(KEPT_STATES).push(") AS last FROM (");
+    delete.push_values(uids, |mut row, uid| {
         row.push_bind(uid);
     });
-    select.push(")");
-    for row in select.build().persistent(is_one).fetch_all(&mut *transaction).await? {
-        let Some(last) = row.try_get::<Option<i64>, _>("last")? else { continue };
-        sqlx::query("DELETE FROM probe_state WHERE probe_uid = ? AND id <= ?")
-            .bind(row.try_get::<i64, _>("uid")?)
-            .bind(last)
-            .execute(&mut *transaction)
-            .await?;
-    }
+    delete.push(")) JOIN probe_state AS old ON old.probe_uid = uid AND old.id <= last)");
+    delete.build().persistent(is_one).execute(transaction).await?;
     Ok(())
 }
 

@@ -28,10 +28,8 @@ pub struct InstanceOptions {
 }
 
 impl InstanceOptions {
-    /// The two names that the daemon's instance can have: it changes between them when a probe is
-    /// deleted while others record.
     fn names(&self) -> [String; 2] {
-        [self.name.clone(), format!("{}-next", self.name)]
+        Instance::both_names(&self.name)
     }
 
     /// These settings for an instance whose buffers have grown to `now_kib`, at most to
@@ -73,6 +71,12 @@ const SUB_BUFFERS_MIN: u64 = 8;
 const SMALLEST_SUB_BUFFER_KIB: u64 = 4;
 
 impl Instance {
+    /// The two names that an instance can have of which this is the first: the daemon changes between them when a probe
+    /// is deleted while others record.
+    pub fn both_names(first: &str) -> [String; 2] {
+        [first.to_owned(), format!("{first}-next")]
+    }
+
     /// Makes the instance, or takes the one that an earlier run left, and brings it into the wanted
     /// form. One that another daemon uses is not touched.
     ///

@@ -60,7 +60,7 @@ pub(crate) struct Run {
 
 impl Run {
     pub(crate) async fn start(directory: &Path) -> Self {
-        let store = Store::open(directory, SystemTime::now()).await.unwrap().store;
+        let store = Store::open(directory, SystemTime::now()).await.unwrap();
         let options = SpoolOptions::new(&directory.join("spool"), 64 << 20, AGES, Duration::from_millis(50));
         let hub = hub();
         let boot_id = BootId([7; 16]);

@@ -6,7 +6,7 @@ use kprobed_audit::{Chain, Digest, Entry};
 use super::*;
 
 async fn server(directory: &tempfile::TempDir) -> AuditServer {
-    AuditServer { store: Store::open(directory.path(), SystemTime::now()).await.unwrap().store }
+    AuditServer { store: Store::open(directory.path(), SystemTime::now()).await.unwrap() }
 }
 
 async fn add(server: &AuditServer, action: Action, principal: &str, probe: &str) {

@@ -72,7 +72,7 @@ async fn server(directory: &TempDir) -> Services {
         machine: "x86_64".to_owned(),
         boot_id: "b".to_owned(),
     };
-    let store = Store::open(directory.path(), SystemTime::now()).await.unwrap().store;
+    let store = Store::open(directory.path(), SystemTime::now()).await.unwrap();
     let rights = Arc::new(Rights::new(Roles::default(), AuditQueue::new().0));
     let checker = Arc::new(Checker::new(v6_12(), Arc::clone(&facts)));
     Services {
@@ -94,7 +94,7 @@ async fn server(directory: &TempDir) -> Services {
             tracefs: tracefs.clone(),
             registry: Arc::clone(&registry),
             checker: Arc::clone(&checker),
-            instance: Arc::clone(&instance),
+            own_instances: Instance::both_names("i"),
         },
         storage: Storage {
             store,

@@ -12,7 +12,7 @@ fn at(second: i64) -> SystemTime {
 }
 
 async fn open(directory: &std::path::Path) -> Store {
-    Store::open(directory, SystemTime::now()).await.unwrap().store
+    Store::open(directory, SystemTime::now()).await.unwrap()
 }
 
 fn probe(event: &str) -> ProbeName {

@@ -34,8 +34,7 @@ async fn made(directory: &Path) {
     store.roll_up(from_ns(3_700_000_000_000), &keep).await.unwrap();
     let place = Cursor { boot_id: BOOT.parse().unwrap(), epoch: 7, sequence: 8 };
     store.set_exporter_place("x", place).await.unwrap();
-    let calibration = StoredCalibration { host: "here".to_owned(), figures: "{}".to_owned() };
-    store.set_calibration(&calibration).await.unwrap();
+    store.set_calibration("here", "{}").await.unwrap();
     let mut change = edit(Some(&one), Some(&settings(&one, true, "x == 1", "tier=1", 2)), None);
     store.begin(&mut [&mut change]).await.unwrap();
     store.close().await;
@@ -59,9 +58,8 @@ async fn look(store: &Store, second: u64) {
 
 /// What the daemon does with the database when it starts, and then. Returns its bad values.
 async fn start(directory: &Path, what: &str) -> Vec<BadValue> {
-    let opened = Store::open(directory, TIME).await.unwrap_or_else(|error| panic!("{what}: {error}"));
-    assert_eq!(opened.set_aside, None, "{what}");
-    let store = opened.store;
+    let store = Store::open(directory, TIME).await.unwrap_or_else(|error| panic!("{what}: {error}"));
+    assert!(set_aside_in(directory).unwrap().is_empty(), "{what}");
     let probes = store.probes().await.unwrap_or_else(|error| panic!("{what}: {error}"));
     assert_eq!(probes.len(), 2, "{what}: nothing is dropped");
     let other = probes.iter().find(|probe| probe.record.name.event() == "other");

@@ -51,28 +51,34 @@ async fn a_damaged_database_is_set_aside_and_never_overwritten() {
         let bytes = fs::read(&path).unwrap();
         // What a crash leaves belongs to the database.
         fs::write(directory.path().join("kprobed.db-wal"), "a log that SQLite does not take").unwrap();
-        let opened = Store::open(directory.path(), at(1)).await.unwrap();
-        let aside = opened.set_aside.unwrap();
+        let elsewhere = tempfile::tempdir().unwrap();
+        let copy = elsewhere.path().join("kprobed.db");
+        fs::write(&copy, &bytes).unwrap();
+        let refused = Store::open_file(copy.clone(), options(&copy), &MIGRATIONS, at(1)).await.unwrap_err();
+        assert!(matches!(&refused, StoreError::Damaged { damage, .. } if !damage.is_empty()), "{refused}");
+        let store = Store::open(directory.path(), at(1)).await.unwrap();
+        let aside = set_aside_in(directory.path()).unwrap();
+        assert_eq!(aside.len(), round);
         let name = if round == 1 {
             "kprobed.db.damaged-20260131T010000Z"
         } else {
             "kprobed.db.damaged-20260131T010000Z.2"
         };
-        assert_eq!(aside.path, directory.path().join(name));
-        assert!(!aside.damage.is_empty() && fs::read(&aside.path).unwrap() == bytes);
-        assert_eq!((mode(&aside.path), mode(&path)), (0o600, 0o600));
-        assert!(opened.store.probes().await.unwrap().is_empty());
+        let aside = &aside[round - 1];
+        assert_eq!(*aside, directory.path().join(name));
+        assert!(fs::read(aside).unwrap() == bytes);
+        assert_eq!((mode(aside), mode(&path)), (0o600, 0o600));
+        assert!(store.probes().await.unwrap().is_empty());
         // No event of the lost database is taken for one of a new probe.
-        let uid = create(&opened.store, new_probe("new")).await.unwrap().uid;
+        let uid = create(&store, new_probe("new")).await.unwrap().uid;
         assert!(uid.0 > before.0 + 1_000_000_000, "{uid}");
-        opened.store.close().await;
+        store.close().await;
         assert_eq!(set_aside_in(directory.path()).unwrap().len(), round);
     }
     // The next start finds nothing wrong, and the damaged database still exists.
-    let opened = Store::open(directory.path(), at(2)).await.unwrap();
-    assert!(opened.set_aside.is_none());
+    let store = Store::open(directory.path(), at(2)).await.unwrap();
     assert_eq!(set_aside_in(directory.path()).unwrap().len(), 2);
-    opened.store.close().await;
+    store.close().await;
 }
 
 #[tokio::test]
@@ -96,15 +102,16 @@ async fn a_file_that_is_not_a_database_is_set_aside() {
     let path = directory.path().join("kprobed.db");
     for (hour, content) in [(1, "nonsense\n".repeat(1000)), (2, "x".repeat(600))] {
         fs::write(&path, &content).unwrap();
-        let opened = Store::open(directory.path(), at(hour)).await.unwrap();
-        let aside = opened.set_aside.unwrap();
-        assert_eq!(fs::read_to_string(&aside.path).unwrap(), content);
-        opened.store.check().await.unwrap();
-        opened.store.close().await;
+        let store = Store::open(directory.path(), at(hour)).await.unwrap();
+        let aside = set_aside_in(directory.path()).unwrap();
+        assert_eq!(fs::read_to_string(aside.last().unwrap()).unwrap(), content);
+        store.check().await.unwrap();
+        store.close().await;
     }
     // An interrupted start leaves an empty file.
     fs::write(&path, "").unwrap();
-    assert!(Store::open(directory.path(), at(3)).await.unwrap().set_aside.is_none());
+    Store::open(directory.path(), at(3)).await.unwrap();
+    assert_eq!(set_aside_in(directory.path()).unwrap().len(), 2);
 }
 
 #[tokio::test]
@@ -184,8 +191,8 @@ async fn a_database_is_copied_before_it_is_brought_up_to_date() {
         // The second time there is nothing to do.
         let hour = u64::try_from(hour).unwrap();
         for time in [at(hour), at(9)] {
-            let opened = Store::open_with(directory.path(), &with_one_more(), time).await.unwrap();
-            opened.store.close().await;
+            let store = Store::open_with(directory.path(), &with_one_more(), time).await.unwrap();
+            store.close().await;
         }
         copies.push(format!("kprobed.db.backup-20260131T0{hour}0000Z"));
     }

@@ -23,7 +23,7 @@ use kprobed_lang::model::{Hits, KernelChange, Labels, Lease, Metadata, Moment, P
 use kprobed_verdict::checker::DefinitionText;
 
 async fn open(directory: &Path) -> Store {
-    Store::open(directory, SystemTime::now()).await.unwrap().store
+    Store::open(directory, SystemTime::now()).await.unwrap()
 }
 
 fn new_probe(event: &str) -> Record {
