@@ -184,8 +184,7 @@ impl HistoryReader {
         if as_it_is {
             self.subscription.count_replayed(entry.events.into());
             items.push(Item::Batch(self.as_it_is(entry)));
-        } else if let Some(batch) = stored::batch(&entry.payload, &self.origins) {
-            let draft = batch.draft();
+        } else if let Some(draft) = stored::batch(&entry.payload, &self.origins) {
             let replayed = self.subscription.replay(
                 &self.replay,
                 &draft,
@@ -265,7 +264,7 @@ impl<'a> Counter<'a> {
             EntryKind::Loss => 0,
             EntryKind::Events if self.subscription.view().is_of_everything() => entry.events.into(),
             EntryKind::Events => stored::batch(&entry.payload, &self.origins)
-                .map_or(0, |batch| self.subscription.wanted_of(&self.replay, &batch.draft())),
+                .map_or(0, |draft| self.subscription.wanted_of(&self.replay, &draft)),
         };
         self.counted += events;
         events

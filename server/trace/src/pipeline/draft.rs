@@ -1,6 +1,6 @@
 //! Draft of a log entry: decoded events of one CPU, as columns, before they are published.
 //!
-//! Owns the borrowed form ([`Draft`]) and the owned one ([`ColumnBatch`]). Never numbers events: the hub does.
+//! Owns their form. Never numbers events: the hub does.
 
 use std::sync::Arc;
 
@@ -18,23 +18,23 @@ pub struct Group {
     pub columns: Columns,
 }
 
-/// Events of one CPU that are about to be published. They are borrowed: subscribers get a copy in
-/// the form of the wire.
-#[derive(Clone, Copy, Debug)]
-pub struct Draft<'a> {
+/// Events of one CPU: about to be published, read from the history, or without their kernel addresses. Subscribers get
+/// a copy in the form of the wire.
+#[derive(Clone, Debug)]
+pub struct Draft {
     /// The CPU.
     pub cpu: u32,
     /// The events, by probe. None of the groups is empty.
-    pub groups: &'a [Group],
+    pub groups: Vec<Group>,
     /// Names and processes of the tasks that occur, by thread id.
-    pub tasks: &'a [Task],
+    pub tasks: Vec<Task>,
     /// Names of the kernel addresses that occur, if they have one.
-    pub symbols: &'a [Symbol],
+    pub symbols: Vec<Symbol>,
     /// Clock mapping at the time of reading.
     pub clock: ClockMapping,
 }
 
-impl Draft<'_> {
+impl Draft {
     /// Number of events.
     pub fn events(&self) -> u64 {
         self.groups.iter().map(|group| group.columns.len() as u64).sum()
@@ -50,28 +50,5 @@ impl Draft<'_> {
     pub fn last_ns(&self) -> u64 {
         let lasts = self.groups.iter().filter_map(|group| group.columns.timestamps_ns.last());
         lasts.max().copied().unwrap_or_default()
-    }
-}
-
-/// Events of one CPU, owned: those of an entry read from the history, or without their kernel addresses.
-#[derive(Clone, Debug)]
-pub struct ColumnBatch {
-    /// The CPU.
-    pub cpu: u32,
-    /// The events, by probe.
-    pub groups: Vec<Group>,
-    /// Names and processes of the tasks that occur, by thread id.
-    pub tasks: Vec<Task>,
-    /// Names of the kernel addresses that occur, if they have one.
-    pub symbols: Vec<Symbol>,
-    /// Clock mapping at the time of reading.
-    pub clock: ClockMapping,
-}
-
-impl ColumnBatch {
-    /// The same, borrowed.
-    pub fn draft(&self) -> Draft<'_> {
-        let Self { cpu, groups, tasks, symbols, clock } = self;
-        Draft { cpu: *cpu, groups, tasks, symbols, clock: *clock }
     }
 }

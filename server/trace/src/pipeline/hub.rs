@@ -244,7 +244,7 @@ impl Hub {
 
     /// Gives a batch its place in the log, and hands each subscriber its selection of it. Several
     /// threads may publish at once; each subscriber receives everything in the order of the log.
-    pub fn publish(&self, draft: &Draft<'_>) {
+    pub fn publish(&self, draft: &Draft) {
         let (sequence, attached, ticket) = {
             let mut state = self.state();
             let sequence = state.sequence;

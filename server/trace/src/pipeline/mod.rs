@@ -49,7 +49,7 @@ pub use activity::Activity;
 pub use commands::{ReaderEnded, ReaderPulse};
 pub use counters::{BufferCounts, ProbeCounts, Span};
 pub use demand::BufferDemand;
-pub use draft::{ColumnBatch, Draft, Group};
+pub use draft::{Draft, Group};
 pub use handover::HandoverWindow;
 pub use hidden::{hidden, hidden_in};
 pub use hub::{Hub, SubscriberCounts};

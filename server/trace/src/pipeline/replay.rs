@@ -101,7 +101,7 @@ impl Subscription {
     pub fn replay(
         &self,
         replay: &Replay,
-        draft: &Draft<'_>,
+        draft: &Draft,
         (sequence, last_ns): (u64, u64),
         begin: &mut ReplayStart,
     ) -> Replayed {
@@ -126,7 +126,7 @@ impl Subscription {
     }
 
     /// How many events of an entry the subscriber selects, before sampling and its rate limit.
-    pub(crate) fn wanted_of(&self, replay: &Replay, draft: &Draft<'_>) -> u64 {
+    pub(crate) fn wanted_of(&self, replay: &Replay, draft: &Draft) -> u64 {
         let selected = replay.selector.choose(&self.subscriber.view, self.hub.binder(), draft);
         selected.events
     }

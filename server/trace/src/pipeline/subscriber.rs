@@ -66,7 +66,7 @@ impl Subscriber {
     pub(super) fn prepare(
         self: &Arc<Self>,
         binder: &Binder,
-        draft: &Draft<'_>,
+        draft: &Draft,
         sequence: u64,
         encodings: &mut Encodings<'_>,
     ) -> Option<Offer> {
@@ -87,7 +87,7 @@ impl Subscriber {
     /// The selected events of a batch. Absent if there are none.
     pub(super) fn delivery(
         &self,
-        draft: &Draft<'_>,
+        draft: &Draft,
         selected: &Selected,
         sequence: u64,
         encodings: &mut Encodings<'_>,
@@ -181,7 +181,7 @@ impl Offer {
 }
 
 /// The events over the rate limit, if there are any.
-pub(super) fn limited(draft: &Draft<'_>, selected: &Selected) -> Option<Loss> {
+pub(super) fn limited(draft: &Draft, selected: &Selected) -> Option<Loss> {
     let count = selected.terms.limited;
     (count > 0).then(|| Loss::on(draft.cpu, LossCause::RateLimit, Some(count), 0))
 }
