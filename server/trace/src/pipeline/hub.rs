@@ -129,7 +129,12 @@ impl Hub {
 
     fn subscription(self: &Arc<Self>, view: View, is_own: bool) -> Subscription {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let memory = (!is_own).then(|| Arc::clone(&self.queue_memory));
+        let memory = if is_own {
+            // Its limits are fixed.
+            Arc::new(QueueMemory::new(u64::MAX))
+        } else {
+            Arc::clone(&self.queue_memory)
+        };
         let subscriber = Arc::new(Subscriber::new(id, view, is_own, memory));
         let mut state = self.state();
         if state.closed {

@@ -55,9 +55,8 @@ pub struct QueueCounts {
 #[derive(Debug)]
 pub(super) struct Queue {
     limits: QueueLimits,
-    /// The memory that it shares with the other queues. Absent for one of the daemon's own, whose limits
-    /// are fixed.
-    memory: Option<Arc<QueueMemory>>,
+    /// The memory that it shares with the other queues.
+    memory: Arc<QueueMemory>,
     entries: VecDeque<Item>,
     bytes: u64,
     /// Losses to report before the next entry of their CPU: events that the queue dropped, and
@@ -75,10 +74,8 @@ pub(super) struct Queue {
 }
 
 impl Queue {
-    pub(super) fn new(limits: QueueLimits, memory: Option<Arc<QueueMemory>>) -> Self {
-        if let Some(memory) = &memory {
-            memory.begin();
-        }
+    pub(super) fn new(limits: QueueLimits, memory: Arc<QueueMemory>) -> Self {
+        memory.begin();
         Self {
             limits,
             memory,
@@ -97,21 +94,17 @@ impl Queue {
         self.counts.queued == 0
             || (self.counts.queued + events <= self.limits.events
                 && self.bytes + bytes <= self.limits.bytes
-                && self.memory.as_ref().is_none_or(|memory| memory.allows(self.bytes, bytes)))
+                && self.memory.allows(self.bytes, bytes))
     }
 
     fn grow(&mut self, bytes: u64) {
         self.bytes += bytes;
-        if let Some(memory) = &self.memory {
-            memory.take(bytes);
-        }
+        self.memory.take(bytes);
     }
 
     fn shrink(&mut self, bytes: u64) {
         self.bytes -= bytes;
-        if let Some(memory) = &self.memory {
-            memory.give(bytes);
-        }
+        self.memory.give(bytes);
     }
 
     /// Takes events, or applies the overflow policy.
@@ -277,9 +270,7 @@ impl Queue {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        if let Some(memory) = &self.memory {
-            memory.end(self.bytes);
-        }
+        self.memory.end(self.bytes);
     }
 }
 

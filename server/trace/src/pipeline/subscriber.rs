@@ -45,7 +45,7 @@ pub(super) struct Offer {
 }
 
 impl Subscriber {
-    pub(super) fn new(id: u64, view: View, is_own: bool, memory: Option<Arc<QueueMemory>>) -> Self {
+    pub(super) fn new(id: u64, view: View, is_own: bool, memory: Arc<QueueMemory>) -> Self {
         Self {
             id,
             start: SystemTime::now(),
