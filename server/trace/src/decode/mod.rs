@@ -15,7 +15,6 @@ mod columns;
 mod companion;
 mod compiled;
 mod computed;
-mod declared;
 mod dynamic;
 mod gather;
 mod packed;
