@@ -13,8 +13,7 @@ use nix::sys::eventfd::EventFd;
 
 use super::encodings::Encodings;
 use super::item::Mark;
-use super::queue::QueueCounts;
-use super::queue_memory::QueueMemory;
+use super::queue::{QueueCounts, QueueMemory};
 use super::selection::Binder;
 use super::sequencer::{Announcement, Audience, Sequencer, Ticket};
 use super::subscriber::Subscriber;

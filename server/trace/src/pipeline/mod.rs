@@ -28,7 +28,6 @@ mod known;
 mod names;
 mod pace;
 mod queue;
-mod queue_memory;
 mod reader;
 mod readers;
 mod replay;
