@@ -201,14 +201,14 @@ impl HistoryReader {
             self.subscription.count_replayed(entry.events.into());
             items.push(Item::Batch(self.as_it_is(entry)));
         } else if let Some(draft) = stored::batch(&entry.payload, &self.origins) {
-            let replayed = self.subscription.replay(
+            let (delivery, limited) = self.subscription.replay(
                 &self.replay,
                 &draft,
                 (entry.sequence, entry.last_ns),
                 &mut self.begin,
             );
-            items.extend(replayed.delivery.map(Item::Batch));
-            items.extend(replayed.limited.map(Item::Loss));
+            items.extend(delivery.map(Item::Batch));
+            items.extend(limited.map(Item::Loss));
         } else {
             tracing::warn!(sequence = entry.sequence, "malformed events in the history");
             self.subscription.count_loss(0);

@@ -57,7 +57,7 @@ pub use pace::Pace;
 pub use queue::QueueCounts;
 pub use reader::WATERMARK_SLACK;
 pub use readers::{ReaderContext, Readers, ReadersError};
-pub use replay::{Replay, ReplayStart, Replayed, Since};
+pub use replay::{Replay, ReplayStart, Since};
 pub use selection::Binder;
 pub use source::{EventSource, Origin, SourceTable};
 pub use subscriber::{End, Subscription};

@@ -71,15 +71,6 @@ impl Since {
     }
 }
 
-/// The part of a history entry that is delivered.
-#[derive(Debug)]
-pub struct Replayed {
-    /// The selected events. Absent if there are none.
-    pub delivery: Option<Delivery>,
-    /// The events after those that exceeded the rate limit.
-    pub limited: Option<Loss>,
-}
-
 impl ReplayStart {
     /// Whether no more events are to be left out.
     pub const fn is_done(&self) -> bool {
@@ -104,7 +95,7 @@ impl Subscription {
         draft: &Draft,
         (sequence, last_ns): (u64, u64),
         begin: &mut ReplayStart,
-    ) -> Replayed {
+    ) -> (Option<Delivery>, Option<Loss>) {
         let view = &self.subscriber.view;
         let mut selected = replay.selector.choose(view, self.hub.binder(), draft);
         if let Some(since) = &mut begin.since {
@@ -122,7 +113,7 @@ impl Subscription {
         if limited.is_some() {
             self.count_loss(0);
         }
-        Replayed { delivery, limited }
+        (delivery, limited)
     }
 
     /// How many events of an entry the subscriber selects, before sampling and its rate limit.

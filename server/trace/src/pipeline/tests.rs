@@ -664,13 +664,13 @@ fn the_past_is_thinned_out_from_where_it_begins() {
     let draft = Draft { cpu: 0, groups, tasks: vec![], symbols: vec![], clock };
     let last_fifty = || ReplayStart { skip: 50, ..ReplayStart::default() };
     let sampled = hub.subscribe(View { sample_one_in: 10, ..View::default() });
-    let replayed = sampled.replay(&Replay::default(), &draft, (0, 0), &mut last_fifty());
-    assert_eq!(replayed.delivery.map(|delivery| delivery.events), Some(5));
-    assert!(replayed.limited.is_none());
+    let (delivery, loss) = sampled.replay(&Replay::default(), &draft, (0, 0), &mut last_fifty());
+    assert_eq!(delivery.map(|delivery| delivery.events), Some(5));
+    assert!(loss.is_none());
     let limited = hub.subscribe(View { max_events_per_second: 20, ..View::default() });
-    let replayed = limited.replay(&Replay::default(), &draft, (0, 0), &mut last_fifty());
-    assert_eq!(replayed.delivery.map(|delivery| delivery.events), Some(20));
-    assert_eq!(replayed.limited.and_then(|loss| loss.count), Some(30));
+    let (delivery, loss) = limited.replay(&Replay::default(), &draft, (0, 0), &mut last_fifty());
+    assert_eq!(delivery.map(|delivery| delivery.events), Some(20));
+    assert_eq!(loss.and_then(|loss| loss.count), Some(30));
     let counts = limited.counts();
     assert_eq!((counts.replayed, counts.loss_records), (20, 1));
 }
