@@ -205,14 +205,15 @@ impl Daemon {
             }
             source.plan.decode(&record, 1000 + row, &mut columns).unwrap();
         }
-        let groups = [Group { origin: Arc::clone(&source.origin), columns }];
+        let groups = vec![Group { origin: Arc::clone(&source.origin), columns }];
+        let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
+        let draft = Draft { cpu: 0, groups, tasks: vec![], symbols: vec![], clock };
         let history = self.log.history.as_ref().unwrap();
         let (begun, before) = (Instant::now(), support::cpu_time_of(SENDING));
         let mut published = 0;
         while published < events {
             for _ in 0..TOGETHER {
-                let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
-                self.hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock });
+                self.hub.publish(&draft);
             }
             published += TOGETHER * BATCH;
             self.threads.block_on(history.settle()).unwrap();

@@ -7,7 +7,7 @@ use std::cmp::Reverse;
 use std::collections::BinaryHeap;
 
 use crate::batch::Batch;
-use crate::row::Row;
+use crate::row::{Row, least};
 
 /// The next row of a group: time stamp, number of the batch in the order of arrival, slot of the
 /// batch, group, row.
@@ -171,11 +171,7 @@ impl TimeOrdered {
         let rows = held.batch.groups().get(group)?;
         let following =
             (row + 1 < rows.rows()).then(|| (rows.timestamp_ns(row + 1), number, slot, group, row + 1));
-        self.next = match (following, self.others.peek_mut()) {
-            (Some(head), Some(mut least)) if least.0 < head => Some(std::mem::replace(&mut least.0, head)),
-            (Some(head), _) => Some(head),
-            (None, least) => least.map(|least| std::collections::binary_heap::PeekMut::pop(least).0),
-        };
+        self.next = least(following, &mut self.others);
         Row::of(&self.slots.get(slot)?.as_ref()?.batch, group, row)
     }
 

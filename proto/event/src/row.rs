@@ -40,25 +40,18 @@ impl<'a> Rows<'a> {
             .filter(|(_, group)| group.rows() > 0)
             .map(|(index, group)| Reverse((group.timestamp_ns(0), index, 0)));
         let (first, mut others) = (heads.next(), heads.collect::<BinaryHeap<_>>());
-        let next = first.map(|Reverse(head)| match others.peek_mut() {
-            Some(mut least) if least.0 < head => std::mem::replace(&mut least.0, head),
-            _ => head,
-        });
+        let next = least(first.map(|Reverse(head)| head), &mut others);
         Self { batch, next, others, remaining: batch.len() }
     }
+}
 
-    /// The head that follows this one.
-    #[inline]
-    fn following(&mut self, group: &Group, index: usize, row: usize) -> Option<Head> {
-        let least = self.others.peek_mut();
-        if row >= group.rows() {
-            return least.map(|least| PeekMut::pop(least).0);
-        }
-        let head = (group.timestamp_ns(row), index, row);
-        Some(match least {
-            Some(mut least) if least.0 < head => std::mem::replace(&mut least.0, head),
-            _ => head,
-        })
+/// The least of a head and of the others, among which the head waits if it is not that.
+#[inline]
+pub(crate) fn least<H: Ord>(head: Option<H>, others: &mut BinaryHeap<Reverse<H>>) -> Option<H> {
+    match (head, others.peek_mut()) {
+        (Some(head), Some(mut least)) if least.0 < head => Some(std::mem::replace(&mut least.0, head)),
+        (Some(head), _) => Some(head),
+        (None, least) => least.map(|least| PeekMut::pop(least).0),
     }
 }
 
@@ -69,7 +62,8 @@ impl<'a> Iterator for Rows<'a> {
     fn next(&mut self) -> Option<Row<'a>> {
         let (timestamp_ns, index, row) = self.next?;
         let group = self.batch.groups().get(index)?;
-        self.next = self.following(group, index, row + 1);
+        let following = (row + 1 < group.rows()).then(|| (group.timestamp_ns(row + 1), index, row + 1));
+        self.next = least(following, &mut self.others);
         self.remaining = self.remaining.saturating_sub(1);
         Some(Row { batch: self.batch, group, index: row, timestamp_ns })
     }

@@ -554,7 +554,7 @@ fn calls_are_lines_and_objects() {
         field.name.insert_str(0, "r_");
     }
     // What people write for numbers of events they write for those of calls too.
-    returned.fields[1].notation = notation_message(&Notation::Errno).0.into();
+    returned.fields[1].notation = schema::notation_message(&Notation::Errno).0.into();
     let exits = Batch::from_parts(vec![returned], batch(vec![group(true)])).unwrap();
     let (entry, exit) = (entries.rows().next().unwrap(), exits.rows().nth(1).unwrap());
     let parts = format::TextParts { context: false, task: true, location: format::LocationForm::All };

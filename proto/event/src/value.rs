@@ -1,16 +1,15 @@
 //! Value of an event's field.
 //!
-//! Owns how values are shown: as the kernel's own trace shows them, except that strings are quoted
-//! and escaped. Never owns the bytes of a string.
+//! Owns what a value can be. Never owns the bytes of a string.
 
-use std::fmt::{self, Write as _};
+use std::fmt;
 use std::ops::Range;
 
 use kprobed_filter::Base;
 
 use crate::api;
 use crate::column::ColumnView;
-use crate::escape::Escaped;
+use crate::format::push_value;
 
 /// One value of an event.
 #[derive(Clone, Copy, Debug)]
@@ -115,28 +114,8 @@ impl Value<'_> {
 
 impl fmt::Display for Value<'_> {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        match self {
-            Self::Unsigned { value, base: Base::Decimal } => fmt::Display::fmt(value, f),
-            Self::Unsigned { value, base: Base::Hex } => write!(f, "0x{value:x}"),
-            Self::Signed { value, base: Base::Decimal } => fmt::Display::fmt(value, f),
-            Self::Signed { value, base: Base::Hex } => {
-                write!(f, "{}0x{:x}", if *value < 0 { "-" } else { "" }, value.unsigned_abs())
-            }
-            Self::Char(b'\'') => f.write_str(r"'\''"),
-            Self::Char(byte) => write!(f, "'{}'", Escaped(&[*byte])),
-            Self::Symbol(symbol) => symbol.fmt(f),
-            Self::Bytes(bytes) => write!(f, "{:#}", Escaped(bytes)),
-            Self::List(list) => {
-                f.write_char('{')?;
-                for (index, value) in list.iter().enumerate() {
-                    if index > 0 {
-                        f.write_char(',')?;
-                    }
-                    value.fmt(f)?;
-                }
-                f.write_char('}')
-            }
-            Self::Fault => f.write_str("(fault)"),
-        }
+        let mut text = Vec::new();
+        push_value(&mut text, self);
+        f.write_str(&String::from_utf8_lossy(&text))
     }
 }

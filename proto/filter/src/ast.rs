@@ -155,30 +155,21 @@ impl Expression {
 }
 
 impl Operator {
-    /// In the order in which they are looked for: those that begin others come later.
-    pub(super) const ALL: [Self; 8] = [
-        Self::Glob,
-        Self::NotEqual,
-        Self::Equal,
-        Self::LessOrEqual,
-        Self::Less,
-        Self::GreaterOrEqual,
-        Self::Greater,
-        Self::Bits,
+    /// With how they are written, in the order in which they are looked for: those that begin others come later.
+    pub(super) const ALL: [(&str, Self); 8] = [
+        ("~", Self::Glob),
+        ("!=", Self::NotEqual),
+        ("==", Self::Equal),
+        ("<=", Self::LessOrEqual),
+        ("<", Self::Less),
+        (">=", Self::GreaterOrEqual),
+        (">", Self::Greater),
+        ("&", Self::Bits),
     ];
 
     /// How it is written.
-    pub(super) const fn text(self) -> &'static str {
-        match self {
-            Self::Glob => "~",
-            Self::NotEqual => "!=",
-            Self::Equal => "==",
-            Self::LessOrEqual => "<=",
-            Self::Less => "<",
-            Self::GreaterOrEqual => ">=",
-            Self::Greater => ">",
-            Self::Bits => "&",
-        }
+    pub(super) fn text(self) -> &'static str {
+        Self::ALL.iter().find(|(_, operator)| *operator == self).map_or("", |(text, _)| *text)
     }
 }
 

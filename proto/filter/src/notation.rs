@@ -143,17 +143,9 @@ impl Notation {
     /// The number whose text is this, in `bytes` bytes.
     pub fn number(&self, text: &str, bytes: usize) -> Option<u64> {
         let number = match self {
-            Self::Number
-            | Self::Stack
-            | Self::Symbol
-            | Self::Computed
-            | Self::Ipv6
-            | Self::NetworkOrder
-            | Self::Octal => return None,
-            Self::Ipv4 if bytes != 4 => return None,
             Self::Errno => errno::number(text).map(|number| (-i64::from(number)).cast_unsigned())?,
             Self::Names(names) => names.number(text)?.cast_unsigned(),
-            Self::Ipv4 => u32::from_le_bytes(text.parse::<Ipv4Addr>().ok()?.octets()).into(),
+            Self::Ipv4 if bytes == 4 => u32::from_le_bytes(text.parse::<Ipv4Addr>().ok()?.octets()).into(),
             Self::Device => {
                 let (major, minor) = text.split_once(':')?;
                 let (major, minor): (u64, u64) = (major.parse().ok()?, minor.parse().ok()?);
@@ -162,6 +154,7 @@ impl Notation {
             }
             Self::Bool => u64::from(text.parse::<bool>().ok()?),
             Self::OpenFlags => open_flags::number(text)?,
+            _ => return None,
         };
         let cut = number & mask(bits_of(bytes));
         (cut == number || sign_extended(cut, bytes).cast_unsigned() == number).then_some(cut)
@@ -182,19 +175,13 @@ impl Notation {
     /// A text that [`Self::number`] takes, for a hint. `None` if it takes none.
     pub fn example(&self) -> Option<String> {
         Some(match self {
-            Self::Number
-            | Self::Stack
-            | Self::Symbol
-            | Self::Computed
-            | Self::Ipv6
-            | Self::NetworkOrder
-            | Self::Octal => return None,
             Self::Errno => "ENOENT".to_owned(),
             Self::Names(names) => names.iter().next()?.1.to_owned(),
             Self::Ipv4 => "127.0.0.1".to_owned(),
             Self::Device => "8:1".to_owned(),
             Self::Bool => "true".to_owned(),
             Self::OpenFlags => "O_RDWR|O_CREAT".to_owned(),
+            _ => return None,
         })
     }
 }

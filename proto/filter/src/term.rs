@@ -92,11 +92,11 @@ fn suffix(text: &str, at: usize) -> Result<(Option<Suffix>, usize), FilterError>
 
 fn operator(text: &str, at: usize) -> Result<(Operator, Span), FilterError> {
     let rest = text.get(at..).unwrap_or_default();
-    if let Some(operator) = Operator::ALL.into_iter().find(|operator| rest.starts_with(operator.text())) {
-        // `&&` is not an operator with a strange operand.
-        if !(operator == Operator::Bits && rest.starts_with("&&")) {
-            return Ok((operator, Span::new(at, at + operator.text().len())));
-        }
+    // `&&` is not an operator with a strange operand.
+    if let Some((written, operator)) = Operator::ALL.into_iter().find(|(text, _)| rest.starts_with(text))
+        && !rest.starts_with("&&")
+    {
+        return Ok((operator, Span::new(at, at + written.len())));
     }
     let end = end_of_word(text, at);
     let (message, hint) = match text.get(at..end).unwrap_or_default() {

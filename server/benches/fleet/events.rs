@@ -69,8 +69,8 @@ fn publish(hubs: &[Arc<Hub>], rate: usize, source: &EventSource, stopping: &Atom
                 let decoded = source.plan.decode(&record, trace_clock_ns(), &mut columns);
                 assert!(decoded.is_ok(), "{decoded:?}");
             }
-            let groups = [Group { origin: Arc::clone(&source.origin), columns }];
-            hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock });
+            let groups = vec![Group { origin: Arc::clone(&source.origin), columns }];
+            hub.publish(&Draft { cpu: 0, groups, tasks: vec![], symbols: vec![], clock });
         }
         round += 1;
         std::thread::sleep((begun + ROUND * round).saturating_duration_since(Instant::now()));

@@ -1,10 +1,11 @@
 //! Property: parser of ring-buffer pages, and the decoder of their records.
 
+use std::collections::BTreeMap;
 use std::sync::OnceLock;
 
 use kprobed_host::ring::{Page, PageLayout, Record};
 use kprobed_host::tracefs::format::Format;
-use kprobed_trace::decode::{Columns, CompileOptions, CompiledFormat, FormatTable, Window};
+use kprobed_trace::decode::{Columns, CompileOptions, CompiledFormat, Window};
 
 use super::format::check_columns;
 
@@ -158,16 +159,17 @@ fn check_gathering(records: &[(Record<'_>, &[u8])]) {
 
 /// The columns of all plans, with the records that they know.
 fn decoded(records: &[Record<'_>]) -> Vec<Columns> {
-    let mut table = FormatTable::default();
+    let mut table = BTreeMap::new();
     for plan in plans() {
         table.insert(plan.id(), (plan, plan.columns()));
     }
     for record in records {
-        if let Some((plan, columns)) = table.lookup_mut(record.payload) {
+        let id = record.payload.first_chunk().copied().map(u16::from_le_bytes);
+        if let Some((plan, columns)) = id.and_then(|id| table.get_mut(&id)) {
             let before = columns.len();
             let decoded = plan.decode(record.payload, record.timestamp_ns, columns).is_ok();
             assert_eq!(columns.len(), before + usize::from(decoded));
         }
     }
-    table.iter_mut().map(|(_, (_, columns))| columns.clone()).collect()
+    table.into_values().map(|(_, columns)| columns).collect()
 }

@@ -96,9 +96,9 @@ async fn publish_stage(run: &Run, source: &Arc<EventSource>, next: &mut u64) {
             source.plan.decode(&record, time_ns, &mut columns).unwrap();
         }
         *next += BATCH;
-        let groups = [Group { origin: Arc::clone(&source.origin), columns }];
+        let groups = vec![Group { origin: Arc::clone(&source.origin), columns }];
         let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
-        run.hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock });
+        run.hub.publish(&Draft { cpu: 0, groups, tasks: vec![], symbols: vec![], clock });
     }
     run.log.history.as_ref().unwrap().settle().await.unwrap();
 }
@@ -503,10 +503,10 @@ async fn a_reader_of_nats_selects_what_a_daemon_selects() {
             record[16..24].copy_from_slice(&(batch * 1000 + number).to_le_bytes());
             source.plan.decode(&record, batch * 1000 + number + 1, &mut columns).unwrap();
         }
-        let groups = [Group { origin: Arc::clone(&source.origin), columns }];
+        let groups = vec![Group { origin: Arc::clone(&source.origin), columns }];
         let clock = ClockMapping { wall_offset_ns: 9, error_bound_ns: 0, sampled_at_ns: 0 };
         let cpu = u32::try_from(batch % 3).unwrap();
-        run.hub.publish(&Draft { cpu, groups: &groups, tasks: &tasks, symbols: &[], clock });
+        run.hub.publish(&Draft { cpu, groups, tasks: tasks.to_vec(), symbols: vec![], clock });
     }
     run.log.history.as_ref().unwrap().settle().await.unwrap();
     run.drained(&by_nats).await;

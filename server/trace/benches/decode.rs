@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 use criterion::{Criterion, Throughput};
 use kprobed_host::ring::{Page, PageLayout};
 use kprobed_host::tracefs::format::Format;
-use kprobed_trace::decode::{Columns, CompileOptions, CompiledFormat, FormatTable, Window};
+use kprobed_trace::decode::{Columns, CompileOptions, CompiledFormat, Window};
 
 /// More than the caches of one core hold, as pages that come from the kernel are in none either.
 const GENERATED_PAGES: usize = 128;
@@ -29,12 +29,21 @@ const PAYLOAD_WORDS: u32 = 12;
 const PAYLOAD_BYTES: usize = 6 * 8;
 const RECORD_BYTES: usize = 4 + PAYLOAD_BYTES;
 
+/// By event id.
+type Plans = Vec<Option<(CompiledFormat, Columns)>>;
+
+/// The plan of a record, and its columns.
+fn plan_of<'p>(plans: &'p mut Plans, record: &[u8]) -> &'p mut (CompiledFormat, Columns) {
+    let id = u16::from_le_bytes(*record.first_chunk().unwrap());
+    plans[usize::from(id)].as_mut().unwrap()
+}
+
 /// Pages, and how the events on them are decoded.
 struct Load {
     name: &'static str,
     layout: PageLayout,
     pages: Vec<Vec<u8>>,
-    plans: FormatTable<(CompiledFormat, Columns)>,
+    plans: Plans,
     ids: Vec<u16>,
 }
 
@@ -49,7 +58,7 @@ impl Load {
             let mut waiting: Vec<(u16, Vec<Window<'_>>)> = Vec::new();
             let mut guess = 0;
             let walked = page.records().each(|record, onward| {
-                let (plan, columns) = self.plans.lookup_mut(record.payload).unwrap();
+                let (plan, columns) = plan_of(&mut self.plans, record.payload);
                 let place = match waiting.get(guess) {
                     Some((id, _)) if *id == plan.id() => Some(guess),
                     _ => waiting.iter().position(|(id, _)| *id == plan.id()),
@@ -77,11 +86,11 @@ impl Load {
             });
             walked.unwrap();
             for (id, windows) in &waiting {
-                let (plan, columns) = self.plans.lookup_mut(&id.to_le_bytes()).unwrap();
+                let (plan, columns) = plan_of(&mut self.plans, &id.to_le_bytes());
                 plan.decode_fixed(windows, columns);
             }
             for id in &self.ids {
-                let (_, columns) = self.plans.lookup_mut(&id.to_le_bytes()).unwrap();
+                let (_, columns) = plan_of(&mut self.plans, &id.to_le_bytes());
                 events += black_box(&*columns).len();
                 columns.clear();
             }
@@ -116,8 +125,8 @@ fn stored() -> PathBuf {
 }
 
 /// The stored formats that are wanted, by the names of their files.
-fn plans(wanted: impl Fn(&str) -> bool) -> (FormatTable<(CompiledFormat, Columns)>, Vec<u16>) {
-    let (mut plans, mut ids) = (FormatTable::default(), Vec::new());
+fn plans(wanted: impl Fn(&str) -> bool) -> (Plans, Vec<u16>) {
+    let (mut plans, mut ids) = (Plans::new(), Vec::new());
     for entry in fs::read_dir(stored().join("formats")).unwrap() {
         let path = entry.unwrap().path();
         if !wanted(path.file_stem().unwrap().to_str().unwrap()) {
@@ -126,7 +135,11 @@ fn plans(wanted: impl Fn(&str) -> bool) -> (FormatTable<(CompiledFormat, Columns
         let format = Format::parse(&fs::read_to_string(path).unwrap()).unwrap();
         let plan = CompiledFormat::compile(&format, &CompileOptions::default()).unwrap();
         let columns = plan.columns();
-        plans.insert(format.id, (plan, columns));
+        let index = usize::from(format.id);
+        if plans.len() <= index {
+            plans.resize_with(index + 1, || None);
+        }
+        plans[index] = Some((plan, columns));
         ids.push(format.id);
     }
     (plans, ids)

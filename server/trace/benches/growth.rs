@@ -111,9 +111,9 @@ fn published(views: &[View]) -> f64 {
     for row in 0..BATCH {
         source.plan.decode(&record(FIRST_ID, row)[4..], 1_000_000 + row * 330, &mut columns).unwrap();
     }
-    let groups = [Group { origin: Arc::clone(&source.origin), columns }];
+    let groups = vec![Group { origin: Arc::clone(&source.origin), columns }];
     let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
-    let draft = Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock };
+    let draft = Draft { cpu: 0, groups, tasks: vec![], symbols: vec![], clock };
     let round = || {
         let mut time = Duration::ZERO;
         for _ in 0..100 {

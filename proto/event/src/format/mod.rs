@@ -17,6 +17,7 @@ pub use call::Call;
 pub use json::{EXACT, JsonLines, Progress};
 pub use text::{LocationForm, TextColours, TextLines, TextParts, TimeForm};
 pub use value::push_name;
+pub(crate) use value::push_value;
 
 /// Host of an event in a merged stream, and its time by the clock that all hosts are compared with.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

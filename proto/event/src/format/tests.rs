@@ -5,7 +5,8 @@ use std::collections::BTreeMap;
 use bytes::Bytes;
 
 use super::*;
-use crate::{Batch, Notation, api, notation_message};
+use crate::schema::notation_message;
+use crate::{Batch, Notation, api};
 use kprobed_filter::Names;
 
 fn field(name: &str, kind: api::FieldType, width: u32, notation: &Notation) -> api::EventField {

@@ -1,7 +1,7 @@
 //! Values and byte strings as text, without the formatting machinery.
 //!
-//! Owns nothing but speed: it never writes anything other than `Display` of [`Value`] and
-//! [`Escaped`], and tests check that.
+//! Owns how values are shown: as the kernel's own trace shows them, except that strings are quoted and escaped as by
+//! [`Escaped`].
 
 use std::io::Write as _;
 
@@ -49,7 +49,7 @@ pub(super) fn push_address(buffer: &mut Vec<u8>, address: Address<'_>) {
 
 /// Appends a value.
 #[inline]
-pub(super) fn push_value(buffer: &mut Vec<u8>, value: &Value<'_>) {
+pub(crate) fn push_value(buffer: &mut Vec<u8>, value: &Value<'_>) {
     match value {
         Value::Unsigned { value, base: Base::Decimal } => push_decimal(buffer, *value),
         Value::Unsigned { value, base: Base::Hex } => push_hex(buffer, *value),
@@ -72,9 +72,13 @@ pub(super) fn push_value(buffer: &mut Vec<u8>, value: &Value<'_>) {
             }
             buffer.push(b'}');
         }
-        Value::Char(_) | Value::Fault => {
-            write!(buffer, "{value}").ok();
+        Value::Char(b'\'') => buffer.extend_from_slice(br"'\''"),
+        Value::Char(byte) => {
+            buffer.push(b'\'');
+            push_escaped(buffer, &[*byte]);
+            buffer.push(b'\'');
         }
+        Value::Fault => buffer.extend_from_slice(b"(fault)"),
     }
 }
 
@@ -173,13 +177,30 @@ mod tests {
         ]
     }
 
+    fn shown(value: &Value<'_>) -> String {
+        match value {
+            Value::Unsigned { value, base: Base::Decimal } => value.to_string(),
+            Value::Unsigned { value, base: Base::Hex } => format!("0x{value:x}"),
+            Value::Signed { value, base: Base::Decimal } => value.to_string(),
+            Value::Signed { value, base: Base::Hex } => {
+                format!("{}0x{:x}", if *value < 0 { "-" } else { "" }, value.unsigned_abs())
+            }
+            Value::Char(b'\'') => r"'\''".to_owned(),
+            Value::Char(byte) => format!("'{}'", Escaped(&[*byte])),
+            Value::Symbol(symbol) => symbol.to_string(),
+            Value::Bytes(bytes) => format!("{:#}", Escaped(bytes)),
+            Value::List(_) | Value::Fault => unreachable!(),
+        }
+    }
+
     proptest! {
         #[test]
-        fn the_same_as_display(bits: u64, bytes in prop_oneof![proptest::collection::vec(any::<u8>(), 0..20), "[ -~]{0,20}".prop_map(String::into_bytes)]) {
+        fn the_same_as_with_the_formatting_machinery(bits: u64, bytes in prop_oneof![proptest::collection::vec(any::<u8>(), 0..20), "[ -~]{0,20}".prop_map(String::into_bytes)]) {
             for value in any_value(bits, &bytes) {
                 let mut buffer = Vec::new();
                 push_value(&mut buffer, &value);
-                prop_assert_eq!(String::from_utf8(buffer).unwrap(), value.to_string());
+                prop_assert_eq!(String::from_utf8(buffer).unwrap(), shown(&value));
+                prop_assert_eq!(shown(&value), value.to_string());
             }
             let mut buffer = Vec::new();
             push_escaped(&mut buffer, &bytes);

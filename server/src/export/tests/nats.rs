@@ -48,10 +48,10 @@ async fn every_event_is_read_back_by_probe_and_in_order() {
     for batch in 1..=50 {
         let first_ns = batch * 1000;
         // Two probes in one batch of the log: they go to subjects of their own.
-        let groups = [group(&a, 10, first_ns), group(&b, 5, first_ns + 100)];
+        let groups = vec![group(&a, 10, first_ns), group(&b, 5, first_ns + 100)];
         let clock =
             kprobed_host::kernel::ClockMapping { wall_offset_ns: 7, error_bound_ns: 0, sampled_at_ns: 0 };
-        run.hub.publish(&Draft { cpu: 1, groups: &groups, tasks: &[], symbols: &[], clock });
+        run.hub.publish(&Draft { cpu: 1, groups, tasks: vec![], symbols: vec![], clock });
         expected.extend((0..10).map(|row| ("kprobes/a".to_owned(), first_ns + row)));
         expected.extend((0..5).map(|row| ("kprobes/b".to_owned(), first_ns + 100 + row)));
         if batch == 25 {

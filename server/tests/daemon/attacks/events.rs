@@ -42,9 +42,9 @@ pub(crate) fn publish_batch(hub: &Hub, source: &EventSource, times: Range<u64>) 
         record[16..].copy_from_slice(&number.wrapping_mul(0x9e37_79b9_7f4a_7c15).to_le_bytes());
         source.plan.decode(&record, number, &mut columns).unwrap();
     }
-    let groups = [Group { origin: Arc::clone(&source.origin), columns }];
+    let groups = vec![Group { origin: Arc::clone(&source.origin), columns }];
     let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
-    hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock });
+    hub.publish(&Draft { cpu: 0, groups, tasks: vec![], symbols: vec![], clock });
 }
 
 /// Publishes events of an event of the host. Returns how many bytes there were.

@@ -492,14 +492,11 @@ impl Column {
     /// Appends one string.
     #[inline]
     pub(super) fn push_text(&mut self, text: &[u8]) -> Result<(), DecodeError> {
-        let end = u32::try_from(self.bytes.len().saturating_add(text.len()));
-        let Ok(end) = end else { return Err(DecodeError::ColumnFull) };
-        self.bytes.extend_from_slice(text);
-        self.offsets.extend_from_slice(&end.to_le_bytes());
-        Ok(())
+        self.push_made_text(|bytes| bytes.extend_from_slice(text))
     }
 
     /// Appends one string that is written behind those before it.
+    #[inline]
     pub(super) fn push_made_text(&mut self, write: impl FnOnce(&mut Vec<u8>)) -> Result<(), DecodeError> {
         let before = self.bytes.len();
         write(&mut self.bytes);

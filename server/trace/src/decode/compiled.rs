@@ -1,8 +1,8 @@
 //! Compiled format of an event: the copy steps that decode its records.
 //!
-//! Owns every decision that can be made once for an event: the kind of each field, the order of the
-//! descriptors, and which hidden argument guards which field. Never reads a record: `row` and
-//! `gather` run the steps.
+//! Owns every decision that can be made once for an event: the kind of each field, what the declared type of a
+//! tracepoint's field says beyond size and sign, the order of the descriptors, and which hidden argument guards which
+//! field. Never reads a record: `row` and `gather` run the steps.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use std::collections::{HashMap, HashSet};
@@ -11,7 +11,6 @@ use std::sync::Arc;
 use super::columns::{ADDRESS_BYTES, Columns};
 use super::companion::{self, Role};
 use super::computed::{self, Formula};
-use super::declared;
 use super::dynamic::Guard;
 use super::gather::WINDOW_BYTES;
 use super::path::{self, PathPlan};
@@ -270,7 +269,7 @@ fn schema_of(
     options: &CompileOptions,
 ) -> Result<FieldSchema, CompileError> {
     let name = field.name.clone();
-    let is_lower_half = !of_probe && declared::is_lower_half(field);
+    let is_lower_half = !of_probe && is_lower_half(field);
     let (kind, count) = match field.shape {
         _ if is_lower_half => (FieldKind::Signed { bytes: 4 }, None),
         _ if is_named(field, options) => (FieldKind::SymbolName, None),
@@ -284,7 +283,7 @@ fn schema_of(
     let base = match (kind, field.presentation) {
         (FieldKind::Char | FieldKind::Symbol | FieldKind::String | FieldKind::SymbolName, _) => None,
         (_, Presentation::Hex) => Some(Base::Hex),
-        _ if !of_probe && (declared::is_pointer(field) || declared::is_flags(field)) => Some(Base::Hex),
+        _ if !of_probe && (is_pointer(field) || is_flags(field)) => Some(Base::Hex),
         _ => Some(Base::Decimal),
     };
     let array_len = match count.map(u32::try_from) {
@@ -298,7 +297,7 @@ fn schema_of(
     let notation = match options.notations.get(&name) {
         Some(notation) => notation.clone(),
         None if of_probe => Notation::Number,
-        None => declared::notation(field, event),
+        None => declared_notation(field, event),
     };
     Ok(FieldSchema { name, kind, base, array_len, fault_detected, may_fault, notation, is_lower_half })
 }
@@ -330,7 +329,7 @@ fn action_of(field: &Field, of_probe: bool, next_at: Option<usize>, options: &Co
     let is_text = field.is_text();
     match field.shape {
         _ if is_named(field, options) => Action::Address,
-        Shape::Scalar { .. } if !of_probe && declared::is_lower_half(field) => Action::Copy { bytes: 4 },
+        Shape::Scalar { .. } if !of_probe && is_lower_half(field) => Action::Copy { bytes: 4 },
         Shape::Array { .. } if is_text => Action::Characters { bytes: field.size },
         Shape::Scalar { .. } | Shape::Array { .. } => Action::Copy { bytes: field.size },
         Shape::DataLoc if of_probe => Action::Argument { next_at },
@@ -345,4 +344,39 @@ fn fixed_bytes(format: &Format) -> Result<usize, CompileError> {
         let end = field.offset.checked_add(field.size).filter(|end| *end <= RECORD_BYTES_MAX);
         end.map(|end| bytes.max(end)).ok_or_else(|| CompileError::outside(&field.name))
     })
+}
+
+/// Whether the field is an `int` in 64 bits without a sign, as those of system calls are
+/// (kernel/trace/trace_syscalls.c:syscall_enter_define_fields): the caller leaves anything in the upper half.
+fn is_lower_half(field: &Field) -> bool {
+    field.shape == Shape::Scalar { size: 8 } && !field.signed && matches!(words(field), "int" | "pid_t")
+}
+
+/// Whether the field is an argument of a system call that is bits: its format shows all of them in hexadecimal.
+fn is_flags(field: &Field) -> bool {
+    field.shape == Shape::Scalar { size: 8 } && !field.signed && field.name.ends_with("flags")
+}
+
+/// Whether the field is a pointer.
+fn is_pointer(field: &Field) -> bool {
+    field.shape == Shape::Scalar { size: 8 } && field.type_text.ends_with('*')
+}
+
+/// How people write the numbers of a tracepoint's field, by its declared type, in this event.
+fn declared_notation(field: &Field, event: &str) -> Notation {
+    let Shape::Scalar { size } = field.shape else { return Notation::Number };
+    match (words(field), size) {
+        ("__be16", 2) | ("__be32", 4) | ("__be64", 8) => Notation::NetworkOrder,
+        ("dev_t", 4) => Notation::Device,
+        ("umode_t", 2 | 8) => Notation::Octal,
+        ("bool", 1) => Notation::Bool,
+        // What a system call returned.
+        ("long", 8) if field.name == "ret" && event.starts_with("sys_exit") => Notation::Errno,
+        _ if is_flags(field) && matches!(event, "sys_enter_open" | "sys_enter_openat") => Notation::OpenFlags,
+        _ => Notation::Number,
+    }
+}
+
+fn words(field: &Field) -> &str {
+    field.type_text.strip_prefix("const ").unwrap_or(&field.type_text)
 }

@@ -15,14 +15,12 @@ mod columns;
 mod companion;
 mod compiled;
 mod computed;
-mod declared;
 mod dynamic;
 mod gather;
 mod packed;
 mod path;
 mod row;
 mod stack;
-mod table;
 #[cfg(test)]
 mod tests;
 
@@ -33,4 +31,3 @@ pub use kprobed_filter::{Base, FieldKind, FieldSchema, Notation, Position, Schem
 pub use packed::Packed;
 pub use row::DecodeError;
 pub use stack::{STACK_FIELD, Stack, StackFormat};
-pub use table::FormatTable;

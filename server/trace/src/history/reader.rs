@@ -53,23 +53,39 @@ impl HistoryReader {
             }
             start => start,
         };
-        let mut counter = Counter::new(&subscription);
-        let reader = spool.reader(start, |entry| counter.count(entry))?;
+        let (replay, mut origins, mut counted) = (Replay::default(), HashMap::new(), 0_u64);
+        let reader = spool.reader(start, |entry| {
+            let events: u64 = match entry.kind {
+                EntryKind::Schema => {
+                    if let Some(origin) = stored::origin(&entry.payload) {
+                        origins.insert(origin.schema_id, Arc::new(origin));
+                        replay.forget();
+                    }
+                    0
+                }
+                EntryKind::Loss => 0,
+                EntryKind::Events if subscription.view().is_of_everything() => entry.events.into(),
+                EntryKind::Events => stored::batch(&entry.payload, &origins)
+                    .map_or(0, |draft| subscription.wanted_of(&replay, &draft)),
+            };
+            counted += events;
+            events
+        })?;
         let begin = match start {
             HistoryStart::SinceWall(wall_ns) => {
                 ReplayStart { since: Some(Since::wall(wall_ns)), ..ReplayStart::default() }
             }
             HistoryStart::Last(wanted) => {
-                ReplayStart { skip: counter.counted.saturating_sub(wanted), ..ReplayStart::default() }
+                ReplayStart { skip: counted.saturating_sub(wanted), ..ReplayStart::default() }
             }
             HistoryStart::Cursor(_) | HistoryStart::Oldest => ReplayStart::default(),
         };
         Ok(Self {
             reader,
             subscription,
-            replay: Replay::default(),
+            replay,
             begin,
-            origins: HashMap::new(),
+            origins,
             all_origins: None,
             is_first: true,
             last_ns: 0,
@@ -184,16 +200,15 @@ impl HistoryReader {
         if as_it_is {
             self.subscription.count_replayed(entry.events.into());
             items.push(Item::Batch(self.as_it_is(entry)));
-        } else if let Some(batch) = stored::batch(&entry.payload, &self.origins) {
-            let draft = batch.draft();
-            let replayed = self.subscription.replay(
+        } else if let Some(draft) = stored::batch(&entry.payload, &self.origins) {
+            let (delivery, limited) = self.subscription.replay(
                 &self.replay,
                 &draft,
                 (entry.sequence, entry.last_ns),
                 &mut self.begin,
             );
-            items.extend(replayed.delivery.map(Item::Batch));
-            items.extend(replayed.limited.map(Item::Loss));
+            items.extend(delivery.map(Item::Batch));
+            items.extend(limited.map(Item::Loss));
         } else {
             tracing::warn!(sequence = entry.sequence, "malformed events in the history");
             self.subscription.count_loss(0);
@@ -237,37 +252,5 @@ impl HistoryReader {
             origins: Arc::clone(all),
             message: entry.payload.clone(),
         }
-    }
-}
-
-/// Counts the events that a subscriber selects, from the last entry back.
-struct Counter<'a> {
-    subscription: &'a Subscription,
-    replay: Replay,
-    origins: HashMap<u32, Arc<Origin>>,
-    counted: u64,
-}
-
-impl<'a> Counter<'a> {
-    fn new(subscription: &'a Subscription) -> Self {
-        Self { subscription, replay: Replay::default(), origins: HashMap::new(), counted: 0 }
-    }
-
-    fn count(&mut self, entry: &SpoolEntry) -> u64 {
-        let events = match entry.kind {
-            EntryKind::Schema => {
-                if let Some(origin) = stored::origin(&entry.payload) {
-                    self.origins.insert(origin.schema_id, Arc::new(origin));
-                    self.replay.forget();
-                }
-                0
-            }
-            EntryKind::Loss => 0,
-            EntryKind::Events if self.subscription.view().is_of_everything() => entry.events.into(),
-            EntryKind::Events => stored::batch(&entry.payload, &self.origins)
-                .map_or(0, |batch| self.subscription.wanted_of(&self.replay, &batch.draft())),
-        };
-        self.counted += events;
-        events
     }
 }

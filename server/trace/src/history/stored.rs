@@ -13,7 +13,7 @@ use kprobed_proto::v1;
 use prost::Message;
 
 use crate::decode::{Columns, FieldKind, Schema};
-use crate::pipeline::{ColumnBatch, Delivery, Group, Loss, Origin};
+use crate::pipeline::{Delivery, Draft, Group, Loss, Origin};
 use crate::spool::{EntryKind, SpoolEntry};
 use crate::wire::{Symbol, Task, loss_from_message, read_batch, schema_message};
 use kprobed_host::kernel::ClockMapping;
@@ -87,7 +87,7 @@ pub(super) fn events_entry(delivery: &Delivery) -> Option<SpoolEntry> {
 }
 
 /// The columns of a stored batch. `None` if the bytes are not a batch, or name unknown schemas.
-pub(super) fn batch(payload: &Bytes, origins: &HashMap<u32, Arc<Origin>>) -> Option<ColumnBatch> {
+pub(super) fn batch(payload: &Bytes, origins: &HashMap<u32, Arc<Origin>>) -> Option<Draft> {
     let message = read_batch(payload)?;
     let mut groups = Vec::with_capacity(message.groups.len());
     for group in message.groups {
@@ -103,7 +103,7 @@ pub(super) fn batch(payload: &Bytes, origins: &HashMap<u32, Arc<Origin>>) -> Opt
         .collect();
     tasks.sort_by_key(|task| task.tid);
     let symbol = |symbol: v1::Symbol| Symbol { address: symbol.address, text: symbol.text.into() };
-    Some(ColumnBatch {
+    Some(Draft {
         cpu: message.cpu,
         groups,
         tasks,

@@ -74,7 +74,7 @@ proptest! {
                 prop_assert!(!origin.name.to_string().is_empty());
             }
             if let Some(batch) = stored::batch(&bytes, &origins) {
-                prop_assert!(batch.draft().groups.iter().all(|group| group.origin.schema_id == 3));
+                prop_assert!(batch.groups.iter().all(|group| group.origin.schema_id == 3));
             }
             if let Some(loss) = stored::loss(&bytes) {
                 let again = stored::loss_entry(&loss, 0, 0, 0).payload;

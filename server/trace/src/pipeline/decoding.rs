@@ -123,7 +123,7 @@ impl<'a> Decoding<'a> {
 impl Target {
     /// Publishes the events of a batch, with the names of the tasks and addresses that occur in
     /// them.
-    fn publish(&mut self, cpu: u32, groups: &mut [Group]) {
+    fn publish(&mut self, cpu: u32, groups: &mut Vec<Group>) {
         let Self { hub, tasks, addresses, .. } = self;
         addresses.refresh();
         for group in &mut *groups {
@@ -148,7 +148,10 @@ impl Target {
             .filter_map(|address| Some(Symbol { address, text: addresses.name(address)? }))
             .collect();
         let clock = ClockMapping::sample();
-        hub.publish(&Draft { cpu, groups, tasks: &tasks, symbols: &symbols, clock });
+        let draft = Draft { cpu, groups: std::mem::take(groups), tasks, symbols, clock };
+        hub.publish(&draft);
+        // Their memory is used again.
+        *groups = draft.groups;
     }
 }
 

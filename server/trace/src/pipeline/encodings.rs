@@ -7,10 +7,9 @@ use std::sync::Arc;
 
 use bytes::Bytes;
 
-use super::Draft;
-use super::draft::{ColumnBatch, Group};
 use super::selection::{Picked, Selected};
 use super::view::View;
+use super::{Draft, Group};
 use crate::wire::{self, Envelope, GroupRows, MessagePool, Projection, Task};
 
 /// Encodings of one batch so far.
@@ -28,7 +27,7 @@ impl<'a> Encodings<'a> {
     /// The message with the selected events.
     pub(super) fn message(
         &mut self,
-        draft: &Draft<'_>,
+        draft: &Draft,
         selected: &Selected,
         sequence: u64,
         view: &View,
@@ -52,7 +51,7 @@ impl<'a> Encodings<'a> {
     }
 
     /// The same without kernel addresses. Nothing of it is shared: few subscribers are of this kind.
-    fn hidden(&self, draft: &Draft<'_>, selected: &Selected, sequence: u64) -> Bytes {
+    fn hidden(&self, draft: &Draft, selected: &Selected, sequence: u64) -> Bytes {
         let batch = columns_of(draft, selected).without_addresses();
         let groups = selected.groups.iter().enumerate();
         let groups = groups.map(|(group, picked)| Picked {
@@ -61,13 +60,13 @@ impl<'a> Encodings<'a> {
             projected: Arc::clone(&picked.projected),
         });
         let whole = Selected { groups: groups.collect(), ..Selected::default() };
-        encode(&batch.draft(), &whole, (sequence, draft.events()), self.pool)
+        encode(&batch, &whole, (sequence, draft.events()), self.pool)
     }
 }
 
 /// `sequence` is the place of the log entry, which has so many events.
 fn encode(
-    draft: &Draft<'_>,
+    draft: &Draft,
     selected: &Selected,
     (sequence, log_events): (u64, u64),
     pool: &MessagePool,
@@ -92,13 +91,13 @@ fn encode(
         sequence,
         log_events: u32::try_from(log_events).unwrap_or(u32::MAX),
         clock: draft.clock,
-        tasks: if named { tasks.as_deref().unwrap_or(draft.tasks) } else { &[] },
-        symbols: draft.symbols,
+        tasks: if named { tasks.as_deref().unwrap_or(&draft.tasks) } else { &[] },
+        symbols: &draft.symbols,
     };
     wire::encode(&envelope, &groups, pool)
 }
 
-fn columns_of(draft: &Draft<'_>, selected: &Selected) -> ColumnBatch {
+fn columns_of(draft: &Draft, selected: &Selected) -> Draft {
     let group = |picked: &Picked| {
         let Group { origin, columns } = draft.groups.get(picked.group)?;
         let columns = match &picked.rows {
@@ -107,19 +106,19 @@ fn columns_of(draft: &Draft<'_>, selected: &Selected) -> ColumnBatch {
         };
         Some(Group { origin: Arc::clone(origin), columns })
     };
-    let tasks = if selected.is_whole() { draft.tasks.to_vec() } else { tasks_of(draft, &selected.groups) };
-    ColumnBatch {
+    let tasks = if selected.is_whole() { draft.tasks.clone() } else { tasks_of(draft, &selected.groups) };
+    Draft {
         cpu: draft.cpu,
         groups: selected.groups.iter().filter_map(group).collect(),
         tasks,
-        symbols: draft.symbols.to_vec(),
+        symbols: draft.symbols.clone(),
         clock: draft.clock,
     }
 }
 
 /// The tasks of the selected rows only: a subscriber that wants one event in a thousand does not
 /// want the names of all tasks.
-fn tasks_of(draft: &Draft<'_>, picked: &[Picked]) -> Vec<Task> {
+fn tasks_of(draft: &Draft, picked: &[Picked]) -> Vec<Task> {
     let occurs = |tid: i32| {
         picked.iter().any(|picked| {
             let Some(group) = draft.groups.get(picked.group) else { return false };

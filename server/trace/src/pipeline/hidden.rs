@@ -9,7 +9,7 @@ use std::fmt::Write as _;
 use std::hash::{BuildHasher as _, RandomState};
 use std::sync::LazyLock;
 
-use super::{ColumnBatch, Group};
+use super::{Draft, Group};
 use crate::filter::KERNEL_ADDRESSES;
 use crate::wire::Symbol;
 
@@ -54,7 +54,7 @@ pub fn hidden_in(text: &str) -> String {
     shown
 }
 
-impl ColumnBatch {
+impl Draft {
     /// The same events without kernel addresses: those of the probes, and values that have 64 bits.
     pub(super) fn without_addresses(mut self) -> Self {
         for Group { columns, .. } in &mut self.groups {
@@ -77,7 +77,7 @@ mod tests {
 
     use super::super::samples::hub;
     use super::super::tests::taken;
-    use super::super::{Draft, EventSource, Item, Permits, View};
+    use super::super::{EventSource, Item, Permits, View};
     use super::*;
     use crate::decode::{CompileOptions, CompiledFormat};
     use crate::filter::{Filter, FilterCode};
@@ -137,8 +137,8 @@ mod tests {
         let mut columns = source.plan.columns();
         source.plan.decode(&record, 100, &mut columns).unwrap();
         source.plan.decode(&record, 101, &mut columns).unwrap();
-        let groups = [Group { origin: Arc::clone(&source.origin), columns }];
-        let symbols = [Symbol { address: ip, text: "vfs_read+0x0/0x10".into() }];
+        let groups = vec![Group { origin: Arc::clone(&source.origin), columns }];
+        let symbols = vec![Symbol { address: ip, text: "vfs_read+0x0/0x10".into() }];
 
         let hub = hub();
         let view = |shows_addresses| View {
@@ -151,7 +151,7 @@ mod tests {
             subscriber.attach();
         }
         let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
-        hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &symbols, clock });
+        hub.publish(&Draft { cpu: 0, groups, tasks: vec![], symbols, clock });
         let batch = |of: usize| {
             let items = taken(&subscribers[of]);
             let [Item::Batch(batch)] = items.as_slice() else { panic!("{items:?}") };
@@ -208,7 +208,7 @@ mod tests {
                 subscriber.attach();
             }
             let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
-            hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock });
+            hub.publish(&Draft { cpu: 0, groups: groups.to_vec(), tasks: vec![], symbols: vec![], clock });
             let batches = |of: usize| {
                 let items = taken(&subscribers[of]);
                 items.iter().filter(|item| matches!(item, Item::Batch(_))).count()
@@ -249,7 +249,7 @@ mod tests {
                 subscriber.attach();
             }
             let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
-            hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock });
+            hub.publish(&Draft { cpu: 0, groups: groups.to_vec(), tasks: vec![], symbols: vec![], clock });
             let batches = |of: usize| {
                 let items = taken(&subscribers[of]);
                 items.iter().filter(|item| matches!(item, Item::Batch(_))).count()

@@ -13,8 +13,7 @@ use nix::sys::eventfd::EventFd;
 
 use super::encodings::Encodings;
 use super::item::Mark;
-use super::queue::QueueCounts;
-use super::queue_memory::QueueMemory;
+use super::queue::{QueueCounts, QueueMemory};
 use super::selection::Binder;
 use super::sequencer::{Announcement, Audience, Sequencer, Ticket};
 use super::subscriber::Subscriber;
@@ -129,7 +128,12 @@ impl Hub {
 
     fn subscription(self: &Arc<Self>, view: View, is_own: bool) -> Subscription {
         let id = self.last_id.fetch_add(1, Ordering::Relaxed) + 1;
-        let memory = (!is_own).then(|| Arc::clone(&self.queue_memory));
+        let memory = if is_own {
+            // Its limits are fixed.
+            Arc::new(QueueMemory::new(u64::MAX))
+        } else {
+            Arc::clone(&self.queue_memory)
+        };
         let subscriber = Arc::new(Subscriber::new(id, view, is_own, memory));
         let mut state = self.state();
         if state.closed {
@@ -244,7 +248,7 @@ impl Hub {
 
     /// Gives a batch its place in the log, and hands each subscriber its selection of it. Several
     /// threads may publish at once; each subscriber receives everything in the order of the log.
-    pub fn publish(&self, draft: &Draft<'_>) {
+    pub fn publish(&self, draft: &Draft) {
         let (sequence, attached, ticket) = {
             let mut state = self.state();
             let sequence = state.sequence;

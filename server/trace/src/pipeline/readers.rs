@@ -165,14 +165,14 @@ impl Readers {
         let copies: Option<Vec<_>> = answers.into_iter().collect();
         let Some(copies) = copies.filter(|_| all_answered) else { return false };
         let cutover = Arc::new(Cutover::find(copies.concat(), &window.window, window.both.clone()));
-        self.ask(|done| Command::HandOver(Step::ChangeOver(Arc::clone(&cutover), done)));
+        self.ask(|done| Command::HandOver(Step::Settle(Some(Arc::clone(&cutover)), done)));
         true
     }
 
     /// Has all readers publish the events that they hold of the old instance, and close the new
     /// one; its files are closed when this returns.
     pub fn go_back(&self) {
-        self.ask(|done| Command::HandOver(Step::GoBack(done)));
+        self.ask(|done| Command::HandOver(Step::Settle(None, done)));
     }
 
     /// Tells the readers that the kernel has emptied the buffers and set their counters to zero.

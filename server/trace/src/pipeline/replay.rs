@@ -71,15 +71,6 @@ impl Since {
     }
 }
 
-/// The part of a history entry that is delivered.
-#[derive(Debug)]
-pub struct Replayed {
-    /// The selected events. Absent if there are none.
-    pub delivery: Option<Delivery>,
-    /// The events after those that exceeded the rate limit.
-    pub limited: Option<Loss>,
-}
-
 impl ReplayStart {
     /// Whether no more events are to be left out.
     pub const fn is_done(&self) -> bool {
@@ -101,10 +92,10 @@ impl Subscription {
     pub fn replay(
         &self,
         replay: &Replay,
-        draft: &Draft<'_>,
+        draft: &Draft,
         (sequence, last_ns): (u64, u64),
         begin: &mut ReplayStart,
-    ) -> Replayed {
+    ) -> (Option<Delivery>, Option<Loss>) {
         let view = &self.subscriber.view;
         let mut selected = replay.selector.choose(view, self.hub.binder(), draft);
         if let Some(since) = &mut begin.since {
@@ -122,11 +113,11 @@ impl Subscription {
         if limited.is_some() {
             self.count_loss(0);
         }
-        Replayed { delivery, limited }
+        (delivery, limited)
     }
 
     /// How many events of an entry the subscriber selects, before sampling and its rate limit.
-    pub(crate) fn wanted_of(&self, replay: &Replay, draft: &Draft<'_>) -> u64 {
+    pub(crate) fn wanted_of(&self, replay: &Replay, draft: &Draft) -> u64 {
         let selected = replay.selector.choose(&self.subscriber.view, self.hub.binder(), draft);
         selected.events
     }

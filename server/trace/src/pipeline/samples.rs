@@ -64,9 +64,9 @@ pub fn group(source: &Arc<EventSource>, rows: u64, first_ns: u64) -> Group {
 
 /// Publishes a batch of `rows` events of one probe, the first of them at `first_ns`.
 pub fn publish(hub: &Hub, source: &Arc<EventSource>, cpu: u32, rows: u64, first_ns: u64) {
-    let groups = [group(source, rows, first_ns)];
+    let groups = vec![group(source, rows, first_ns)];
     let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
-    hub.publish(&Draft { cpu, groups: &groups, tasks: &[], symbols: &[], clock });
+    hub.publish(&Draft { cpu, groups, tasks: vec![], symbols: vec![], clock });
 }
 
 /// Publishes a watermark: no event earlier than this time will follow.

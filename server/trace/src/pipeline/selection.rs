@@ -140,7 +140,7 @@ impl Budget {
 
 impl Selector {
     /// Selects from a batch.
-    pub(super) fn select(&self, view: &View, binder: &Binder, draft: &Draft<'_>) -> Selected {
+    pub(super) fn select(&self, view: &View, binder: &Binder, draft: &Draft) -> Selected {
         let mut selected = self.choose(view, binder, draft);
         self.thin_out(view, draft, &mut selected);
         selected
@@ -148,7 +148,7 @@ impl Selector {
 
     /// Removes some of the chosen events, if the view asks for it: those between samples, and those
     /// over the rate limit.
-    pub(super) fn thin_out(&self, view: &View, draft: &Draft<'_>, selected: &mut Selected) {
+    pub(super) fn thin_out(&self, view: &View, draft: &Draft, selected: &mut Selected) {
         let is_sampled = view.sample_one_in > 1;
         if !is_sampled && view.max_events_per_second == 0 {
             return;
@@ -164,7 +164,7 @@ impl Selector {
     }
 
     /// The events that match the view, before sampling and the rate limit.
-    pub(super) fn choose(&self, view: &View, binder: &Binder, draft: &Draft<'_>) -> Selected {
+    pub(super) fn choose(&self, view: &View, binder: &Binder, draft: &Draft) -> Selected {
         let mut selected = Selected::default();
         for (index, group) in draft.groups.iter().enumerate() {
             let rows = group.columns.len() as u64;
@@ -207,7 +207,7 @@ impl Selector {
 }
 
 impl Thinning {
-    fn sample(&mut self, one_in: u64, draft: &Draft<'_>, selected: &mut Selected) {
+    fn sample(&mut self, one_in: u64, draft: &Draft, selected: &mut Selected) {
         let before = selected.events;
         selected.keep(draft, |_, _| {
             let taken = self.sampled.is_multiple_of(one_in);
@@ -217,7 +217,7 @@ impl Thinning {
         selected.terms.sampled_out = before - selected.events;
     }
 
-    fn limit(&mut self, per_second: u64, draft: &Draft<'_>, selected: &mut Selected) {
+    fn limit(&mut self, per_second: u64, draft: &Draft, selected: &mut Selected) {
         let before = selected.events;
         let mut granted = self.budget.take(before, per_second, draft.last_ns());
         if granted < before {
@@ -238,7 +238,7 @@ impl Selected {
     }
 
     /// Keeps of the selected rows those for which `taken` says so.
-    fn keep(&mut self, draft: &Draft<'_>, mut taken: impl FnMut(usize, u32) -> bool) {
+    fn keep(&mut self, draft: &Draft, mut taken: impl FnMut(usize, u32) -> bool) {
         self.events = 0;
         for picked in &mut self.groups {
             let rows = draft.groups.get(picked.group).map_or(0, |group| group.columns.len());
@@ -254,12 +254,12 @@ impl Selected {
     }
 
     /// Removes events before a time stamp, in nanoseconds of the trace clock.
-    pub(super) fn begin_at(&mut self, draft: &Draft<'_>, begin_ns: u64) {
+    pub(super) fn begin_at(&mut self, draft: &Draft, begin_ns: u64) {
         self.keep_times(draft, |time_ns| time_ns >= begin_ns);
     }
 
     /// Removes the earliest `skip` events, and counts `skip` down.
-    pub(super) fn skip(&mut self, draft: &Draft<'_>, skip: &mut u64) {
+    pub(super) fn skip(&mut self, draft: &Draft, skip: &mut u64) {
         let mut times = Vec::new();
         self.keep_times(draft, |time_ns| {
             times.push(time_ns);
@@ -284,7 +284,7 @@ impl Selected {
         *skip -= before - self.events;
     }
 
-    fn keep_times(&mut self, draft: &Draft<'_>, mut taken: impl FnMut(u64) -> bool) {
+    fn keep_times(&mut self, draft: &Draft, mut taken: impl FnMut(u64) -> bool) {
         self.keep(draft, |group, row| {
             let times = draft.groups.get(group).map(|group| &group.columns.timestamps_ns);
             times.and_then(|times| times.get(row as usize)).is_some_and(|time_ns| taken(*time_ns))
@@ -294,7 +294,7 @@ impl Selected {
 }
 
 /// The rows that a filter lets through; absent for all.
-fn passing(filter: &BoundFilter, draft: &Draft<'_>, group: &Group) -> Option<Vec<u32>> {
+fn passing(filter: &BoundFilter, draft: &Draft, group: &Group) -> Option<Vec<u32>> {
     let program = match filter {
         BoundFilter::Always => return None,
         BoundFilter::Never => return Some(Vec::new()),

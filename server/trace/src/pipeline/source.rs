@@ -6,7 +6,7 @@
 use std::sync::{Arc, Mutex, PoisonError, RwLock};
 
 use super::counters::{Counter, ProbeCounts, SpanCounter};
-use crate::decode::{CompiledFormat, FormatTable, Schema};
+use crate::decode::{CompiledFormat, Schema};
 use kprobed_lang::model::{Labels, ProbeName, ProbeUid};
 
 /// Origin of events: their probe, labels and schema, which subscribers select by.
@@ -85,7 +85,29 @@ impl EventSource {
 }
 
 /// Snapshot of the sources by event id.
-pub(super) type Sources = FormatTable<Arc<EventSource>>;
+#[derive(Clone, Debug, Default)]
+pub(super) struct Sources(Vec<Option<Arc<EventSource>>>);
+
+impl Sources {
+    /// Sets the source of an event. The kernel uses ids again after an event was deleted.
+    fn insert(&mut self, id: u16, source: Arc<EventSource>) {
+        let index = usize::from(id);
+        if self.0.len() <= index {
+            self.0.resize(index + 1, None);
+        }
+        if let Some(place) = self.0.get_mut(index) {
+            *place = Some(source);
+        }
+    }
+
+    /// The source of a record, by the `common_type` at its beginning
+    /// (include/linux/trace_events.h:struct trace_entry).
+    #[inline]
+    pub(super) fn lookup(&self, record: &[u8]) -> Option<&Arc<EventSource>> {
+        let id = u16::from_le_bytes(*record.first_chunk()?);
+        self.0.get(usize::from(id))?.as_ref()
+    }
+}
 
 /// The sources by event id. The control thread changes the table, and the readers take a snapshot
 /// for each page.
@@ -110,7 +132,11 @@ impl SourceTable {
         if gone.is_empty() {
             return;
         }
-        self.change(|sources| sources.retain(|source| !gone.contains(&source.origin.uid)));
+        self.change(|sources| {
+            for place in &mut sources.0 {
+                *place = place.take().filter(|source| !gone.contains(&source.origin.uid));
+            }
+        });
     }
 
     fn change(&self, change: impl FnOnce(&mut Sources)) {
@@ -122,5 +148,27 @@ impl SourceTable {
 
     pub(super) fn current(&self) -> Arc<Sources> {
         Arc::clone(&self.current.lock().unwrap_or_else(PoisonError::into_inner))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::samples::source;
+    use super::*;
+
+    #[test]
+    fn sources_are_found_by_the_first_two_bytes() {
+        let table = SourceTable::default();
+        let found = |record: &[u8]| table.current().lookup(record).map(|source| source.origin.schema_id);
+        table.insert([(0x0570, source("a", 1)), (u16::MAX, source("b", 2))]);
+        assert_eq!(found(&[0x70, 0x05, 9]), Some(1));
+        assert_eq!(found(&[0xff, 0xff]), Some(2));
+        assert_eq!(found(&[0x71, 0x05]), None);
+        assert_eq!(found(&[0x70]), None);
+        table.insert([(0x0570, source("c", 3))]);
+        assert_eq!(found(&[0x70, 0x05]), Some(3));
+        table.remove(&[ProbeUid(3)]);
+        assert_eq!(found(&[0x70, 0x05]), None);
+        assert_eq!(found(&[0xff, 0xff]), Some(2));
     }
 }

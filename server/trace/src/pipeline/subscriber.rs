@@ -11,8 +11,7 @@ use tokio::sync::Notify;
 use super::counters::Span;
 use super::encodings::Encodings;
 use super::item::{Delivery, Item, Mark};
-use super::queue::{Queue, QueueCounts};
-use super::queue_memory::QueueMemory;
+use super::queue::{Queue, QueueCounts, QueueMemory};
 use super::selection::{Binder, Selected, SelectionTerms, Selector, lock};
 use super::view::{Order, View};
 use super::{Draft, Hub, Loss, LossCause};
@@ -45,7 +44,7 @@ pub(super) struct Offer {
 }
 
 impl Subscriber {
-    pub(super) fn new(id: u64, view: View, is_own: bool, memory: Option<Arc<QueueMemory>>) -> Self {
+    pub(super) fn new(id: u64, view: View, is_own: bool, memory: Arc<QueueMemory>) -> Self {
         Self {
             id,
             start: SystemTime::now(),
@@ -66,7 +65,7 @@ impl Subscriber {
     pub(super) fn prepare(
         self: &Arc<Self>,
         binder: &Binder,
-        draft: &Draft<'_>,
+        draft: &Draft,
         sequence: u64,
         encodings: &mut Encodings<'_>,
     ) -> Option<Offer> {
@@ -87,7 +86,7 @@ impl Subscriber {
     /// The selected events of a batch. Absent if there are none.
     pub(super) fn delivery(
         &self,
-        draft: &Draft<'_>,
+        draft: &Draft,
         selected: &Selected,
         sequence: u64,
         encodings: &mut Encodings<'_>,
@@ -181,7 +180,7 @@ impl Offer {
 }
 
 /// The events over the rate limit, if there are any.
-pub(super) fn limited(draft: &Draft<'_>, selected: &Selected) -> Option<Loss> {
+pub(super) fn limited(draft: &Draft, selected: &Selected) -> Option<Loss> {
     let count = selected.terms.limited;
     (count > 0).then(|| Loss::on(draft.cpu, LossCause::RateLimit, Some(count), 0))
 }

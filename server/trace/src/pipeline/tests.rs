@@ -392,11 +392,11 @@ fn a_filter_selects_rows_by_fields_tasks_and_names() {
     let some = attached(&hub, view("pid > 1 && pid < 4 && comm == \"three\""));
     let all = attached(&hub, view("probe == \"kprobes/a\" || host != \"here\""));
     let none = attached(&hub, view("no_such_field == 1"));
-    let groups = [group(&source("a", 1), 6, 100)];
+    let groups = vec![group(&source("a", 1), 6, 100)];
     let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
     let task = |tid, comm: &'static [u8]| Task { tid, comm: comm.into(), tgid: tid };
-    let tasks = [task(1, b"one"), task(2, b"two"), task(3, b"three")];
-    hub.publish(&Draft { cpu: 0, groups: &groups, tasks: &tasks, symbols: &[], clock });
+    let tasks = vec![task(1, b"one"), task(2, b"two"), task(3, b"three")];
+    hub.publish(&Draft { cpu: 0, groups, tasks, symbols: vec![], clock });
     let items = taken(&some);
     let [Item::Batch(batch)] = items.as_slice() else { panic!("{items:?}") };
     let message = read_batch(&batch.message).unwrap();
@@ -659,18 +659,18 @@ fn publishers_do_not_wait_for_a_change_of_selections() {
 #[test]
 fn the_past_is_thinned_out_from_where_it_begins() {
     let hub = hub();
-    let groups = [group(&source("a", 1), 100, 1000)];
+    let groups = vec![group(&source("a", 1), 100, 1000)];
     let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
-    let draft = Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock };
+    let draft = Draft { cpu: 0, groups, tasks: vec![], symbols: vec![], clock };
     let last_fifty = || ReplayStart { skip: 50, ..ReplayStart::default() };
     let sampled = hub.subscribe(View { sample_one_in: 10, ..View::default() });
-    let replayed = sampled.replay(&Replay::default(), &draft, (0, 0), &mut last_fifty());
-    assert_eq!(replayed.delivery.map(|delivery| delivery.events), Some(5));
-    assert!(replayed.limited.is_none());
+    let (delivery, loss) = sampled.replay(&Replay::default(), &draft, (0, 0), &mut last_fifty());
+    assert_eq!(delivery.map(|delivery| delivery.events), Some(5));
+    assert!(loss.is_none());
     let limited = hub.subscribe(View { max_events_per_second: 20, ..View::default() });
-    let replayed = limited.replay(&Replay::default(), &draft, (0, 0), &mut last_fifty());
-    assert_eq!(replayed.delivery.map(|delivery| delivery.events), Some(20));
-    assert_eq!(replayed.limited.and_then(|loss| loss.count), Some(30));
+    let (delivery, loss) = limited.replay(&Replay::default(), &draft, (0, 0), &mut last_fifty());
+    assert_eq!(delivery.map(|delivery| delivery.events), Some(20));
+    assert_eq!(loss.and_then(|loss| loss.count), Some(30));
     let counts = limited.counts();
     assert_eq!((counts.replayed, counts.loss_records), (20, 1));
 }

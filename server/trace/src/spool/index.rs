@@ -5,7 +5,7 @@
 
 use std::collections::BTreeMap;
 
-use super::expired::Expired;
+use super::lists::Expired;
 use super::segment::{SegmentFacts, SegmentId};
 use super::{BootId, Cursor, EpochStart, Missing, MissingCause, SpoolItem};
 

@@ -26,7 +26,6 @@
 mod cursor;
 mod entry;
 mod error;
-mod expired;
 mod files;
 mod handle;
 mod index;
@@ -47,8 +46,8 @@ mod writer;
 pub use cursor::{BootId, BootIdError, Cursor, HistoryStart};
 pub use entry::{EntryKind, EpochStart, Missing, MissingCause, SpoolEntry, SpoolItem};
 pub use error::{AppendError, Damage, SpoolError};
-pub use expired::{Expired, ExpiredEpoch};
 pub use handle::{Spool, SpoolOptions, SpoolStats};
+pub use lists::{Expired, ExpiredEpoch};
 pub use reader::SpoolReader;
 pub use record::{MAX_PAYLOAD_BYTES, Record, RecordKind};
 pub use recover::Recovery;

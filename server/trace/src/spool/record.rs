@@ -10,37 +10,10 @@
 //! ```
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-use bytes::Bytes;
+use bytes::{Buf as _, Bytes};
 use crc32fast::Hasher;
 
 use super::{Damage, EntryKind, SpoolEntry};
-
-/// Little-endian numbers from a slice: the bytes that were not read yet.
-pub(super) struct Fields<'a>(pub(super) &'a [u8]);
-
-impl Fields<'_> {
-    /// The next `N` bytes.
-    pub(super) fn bytes<const N: usize>(&mut self) -> Option<[u8; N]> {
-        let (first, rest) = self.0.split_first_chunk::<N>()?;
-        self.0 = rest;
-        Some(*first)
-    }
-
-    /// The next four bytes.
-    pub(super) fn u32(&mut self) -> Option<u32> {
-        self.bytes().map(u32::from_le_bytes)
-    }
-
-    /// The next eight bytes.
-    pub(super) fn u64(&mut self) -> Option<u64> {
-        self.bytes().map(u64::from_le_bytes)
-    }
-
-    /// The next eight bytes, two's complement.
-    pub(super) fn i64(&mut self) -> Option<i64> {
-        self.bytes().map(i64::from_le_bytes)
-    }
-}
 
 /// Bytes before the payload.
 pub(super) const HEAD_BYTES: u64 = HEAD_SIZE as u64;
@@ -184,8 +157,7 @@ impl<'a> Record<'a> {
     /// # Errors
     /// They end before its length, or no record is as long.
     pub(super) fn size(bytes: &[u8]) -> Result<u64, Damage> {
-        let mut fields = Fields(bytes);
-        let length = fields.u32().and_then(|_checksum| fields.u32());
+        let length = bytes.get(4..).and_then(<[u8]>::first_chunk).copied().map(u32::from_le_bytes);
         let length = length.ok_or_else(|| truncated(HEAD_BYTES, bytes.len() as u64))?;
         if length > MAX_PAYLOAD_BYTES {
             return Err(Damage(format!("the record says that its payload has {length} bytes")));
@@ -201,26 +173,20 @@ impl<'a> Record<'a> {
         let needed = Self::size(bytes)?;
         let available = bytes.len() as u64;
         let truncated = || truncated(needed, available);
-        let bytes = usize::try_from(needed).ok().and_then(|size| bytes.get(..size)).ok_or_else(truncated)?;
-        let mut fields = Fields(bytes);
-        let checksum = fields.u32().ok_or_else(truncated)?;
-        if checksum_of(seed, fields.0) != checksum {
+        let mut rest =
+            usize::try_from(needed).ok().and_then(|size| bytes.get(..size)).ok_or_else(truncated)?;
+        let checksum = rest.try_get_u32_le().map_err(|_missing| truncated())?;
+        if checksum_of(seed, rest) != checksum {
             return Err(Damage("the checksum is wrong".to_owned()));
         }
-        let _length = fields.u32().ok_or_else(truncated)?;
-        let number = fields.u32().ok_or_else(truncated)?;
+        let mut short = || rest.try_get_u32_le().map_err(|_missing| truncated());
+        let [_length, number, key, events] = [short()?, short()?, short()?, short()?];
         let unknown = || Damage(format!("there is no kind {number} of record"));
         let (_, kind) = KINDS.iter().find(|(known, _)| *known == number).ok_or_else(unknown)?;
-        Ok(Self {
-            kind: *kind,
-            key: fields.u32().ok_or_else(truncated)?,
-            events: fields.u32().ok_or_else(truncated)?,
-            sequence: fields.u64().ok_or_else(truncated)?,
-            first_ns: fields.u64().ok_or_else(truncated)?,
-            last_ns: fields.u64().ok_or_else(truncated)?,
-            wall_offset_ns: fields.i64().ok_or_else(truncated)?,
-            payload: fields.0,
-        })
+        let mut long = || rest.try_get_u64_le().map_err(|_missing| truncated());
+        let [sequence, first_ns, last_ns] = [long()?, long()?, long()?];
+        let wall_offset_ns = long()?.cast_signed();
+        Ok(Self { kind: *kind, key, events, sequence, first_ns, last_ns, wall_offset_ns, payload: rest })
     }
 }
 

@@ -9,12 +9,12 @@ use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;
 
 use super::error::ReadError;
-use super::expired::{Expired, ExpiredEpoch};
 use super::files::{ENDED, EXPIRED, Files};
 use super::index::Index;
+use super::lists::{self, Expired, ExpiredEpoch};
 use super::scan::{Scan, scan};
 use super::segment::{HEADER_BYTES, SegmentFacts, SegmentId};
-use super::{Damage, SpoolError, lists};
+use super::{Damage, SpoolError};
 
 /// Result of a recovery: the files that it found, and the repairs that it made.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

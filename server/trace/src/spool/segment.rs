@@ -14,7 +14,9 @@
 
 use std::fmt;
 
-use super::record::{Fields, HEAD_SIZE, Record, RecordKind};
+use bytes::Buf as _;
+
+use super::record::{HEAD_SIZE, Record, RecordKind};
 use super::{BootId, Cursor, Damage, EntryKind};
 
 const MAGIC: [u8; 8] = *b"kprobedS";
@@ -95,21 +97,19 @@ impl Header {
     pub fn decode(bytes: &[u8]) -> Result<(Self, u32), Damage> {
         let truncated = || Damage(format!("the file has {} bytes, fewer than a header", bytes.len()));
         let header = bytes.first_chunk::<HEADER_SIZE>().ok_or_else(truncated)?;
-        let mut fields = Fields(header);
-        if fields.bytes() != Some(MAGIC) {
-            return Err(Damage("it does not begin as a segment of the spool does".to_owned()));
-        }
-        let version = fields.u32().ok_or_else(truncated)?;
+        let is_other = || Damage("it does not begin as a segment of the spool does".to_owned());
+        let mut rest = header.strip_prefix(&MAGIC).ok_or_else(is_other)?;
+        let version = rest.try_get_u32_le().map_err(|_missing| truncated())?;
         if version != VERSION {
             let message = format!("it has version {version} of the format, which this kprobed does not read");
             return Err(Damage(message));
         }
-        let checksum = fields.u32().ok_or_else(truncated)?;
-        if crc32fast::hash(fields.0) != checksum {
+        let checksum = rest.try_get_u32_le().map_err(|_missing| truncated())?;
+        if crc32fast::hash(rest) != checksum {
             return Err(Damage("the checksum of the header is wrong".to_owned()));
         }
-        let boot_id = BootId(fields.bytes().ok_or_else(truncated)?);
-        let mut number = || fields.u64().ok_or_else(truncated);
+        let boot_id = BootId(rest.try_get_u128().map_err(|_missing| truncated())?.to_be_bytes());
+        let mut number = || rest.try_get_u64_le().map_err(|_missing| truncated());
         let id = SegmentId { epoch: number()?, number: number()? };
         let header = Self { boot_id, id, first_sequence: number()?, created_wall_ns: number()? };
         Ok((header, checksum))
@@ -228,15 +228,15 @@ impl SegmentFacts {
 
     /// Takes the sums of the last record as those of the segment; `bytes` become those before it.
     pub(super) fn take_sums(&mut self, end: &Record<'_>) -> Result<(), Damage> {
-        let mut fields = Fields(end.payload);
-        let mut number = || fields.u64().ok_or_else(wrong_sums);
+        let mut rest = end.payload;
+        let mut number = || rest.try_get_u64_le().map_err(|_missing| wrong_sums());
         self.bytes = number()?;
         self.events = number()?;
         self.first_wall_ns = number()?;
         self.last_wall_ns = number()?;
         self.highest_owner = number()?;
-        self.ends_epoch = match fields.u32() {
-            Some(flag @ (0 | 1)) if fields.0.is_empty() => flag == 1,
+        self.ends_epoch = match rest.try_get_u32_le() {
+            Ok(flag @ (0 | 1)) if rest.is_empty() => flag == 1,
             _ => return Err(wrong_sums()),
         };
         self.next_sequence = end.sequence;

@@ -10,13 +10,40 @@ mod batch;
 mod loss;
 mod pool;
 mod protobuf;
-mod schema;
 #[cfg(test)]
 mod tests;
+
+use kprobed_event::field_message;
+use kprobed_proto::v1;
+
+use crate::decode::Schema;
+use kprobed_lang::model::{ProbeName, ProbeUid};
 
 pub use kprobed_event::{COMMON_FIELDS, Projected, Projection};
 
 pub use batch::{Envelope, GroupRows, Symbol, Task, encode, read_batch};
 pub use loss::{Loss, loss_from_message};
 pub use pool::MessagePool;
-pub use schema::schema_message;
+
+/// The message of a schema, with the fields that a projection keeps. Number 0 is for schemas
+/// outside of streams.
+pub fn schema_message(
+    schema_id: u32,
+    name: &ProbeName,
+    uid: ProbeUid,
+    schema: &Schema,
+    projected: Option<&Projected>,
+) -> v1::EventSchema {
+    let wanted = |index: usize| projected.is_none_or(|projected| projected.fields.contains(&index));
+    v1::EventSchema {
+        schema_id,
+        probe: name.to_string(),
+        probe_uid: uid.0,
+        is_return: schema.is_return,
+        fields: (0..)
+            .zip(&schema.fields)
+            .filter(|(index, _)| wanted(*index))
+            .map(|(_, field)| field_message(field))
+            .collect(),
+    }
+}

@@ -92,7 +92,7 @@ fn print(name: &str, columns: &Columns, row: usize) -> String {
 fn agree(name: &str) -> (usize, BTreeMap<usize, Vec<Lost>>) {
     let directory = corpus(name);
     let layout = PageLayout::parse(&fs::read_to_string(directory.join("header_page")).unwrap()).unwrap();
-    let mut table = FormatTable::default();
+    let mut table = BTreeMap::new();
     for entry in fs::read_dir(directory.join("formats")).unwrap() {
         let format = Format::parse(&fs::read_to_string(entry.unwrap().path()).unwrap()).unwrap();
         let plan = plan(&format);
@@ -109,7 +109,8 @@ fn agree(name: &str) -> (usize, BTreeMap<usize, Vec<Lost>>) {
             lost.entry(cpu).or_default().push(page.lost());
             for record in page.records() {
                 let record = record.unwrap();
-                let (name, plan, columns) = table.lookup_mut(record.payload).unwrap();
+                let id = u16::from_le_bytes(*record.payload.first_chunk().unwrap());
+                let (name, plan, columns) = table.get_mut(&id).unwrap();
                 plan.decode(record.payload, record.timestamp_ns, columns).unwrap();
                 let row = columns.len() - 1;
                 let decoded = Line {
@@ -125,7 +126,7 @@ fn agree(name: &str) -> (usize, BTreeMap<usize, Vec<Lost>>) {
         }
         assert_eq!(expected.next(), None, "cpu {cpu} has events that are not in the pages");
     }
-    let kept: usize = table.iter_mut().map(|(_, (_, _, columns))| columns.len()).sum();
+    let kept: usize = table.values().map(|(_, _, columns)| columns.len()).sum();
     assert_eq!(kept, compared);
     (compared, lost)
 }

@@ -56,10 +56,9 @@ pub(super) enum Step {
     /// Read everything up to the end of the window. The answer is the copies of events in it;
     /// `None` if some of them are missing.
     Look(HandoverWindow, Sender<Option<Vec<EventCopy>>>),
-    /// Publish the held events, each from one of the two instances, and go on with the new one.
-    ChangeOver(Arc<Cutover>, Sender<()>),
-    /// Publish the held events of the old instance, and close the new one.
-    GoBack(Sender<()>),
+    /// Publish the held events, each from one of the two instances, and go on with the new one. Without a cutover:
+    /// those of the old instance, and close the new one.
+    Settle(Option<Arc<Cutover>>, Sender<()>),
 }
 
 /// Source of a CPU's pages: one ring buffer or, during a hand-over, those of two instances that
@@ -309,15 +308,11 @@ pub(super) fn carry_out(
             });
             answer(&reply, is_whole.then_some(copies));
         }
-        Step::ChangeOver(cutover, done) => {
-            for cpu in &mut *cpus {
-                cpu.look_at_stats(target);
+        Step::Settle(cutover, done) => {
+            if cutover.is_some() {
+                cpus.iter_mut().for_each(|cpu| cpu.look_at_stats(target));
             }
-            settle(cpus, Some(&cutover), target);
-            answer(&done, ());
-        }
-        Step::GoBack(done) => {
-            settle(cpus, None, target);
+            settle(cpus, cutover.as_deref(), target);
             answer(&done, ());
         }
     }

@@ -48,9 +48,9 @@ fn every_term_of_a_subscriber_counts() {
     let [first, .., last] = &subscriptions;
     assert!(matches!(now(last.next()), Some(Ok(Item::Loss(_)))), "what was dropped comes first");
     // Events and losses of a client that reads the history.
-    let groups = [group(&a, 10, 1000)];
+    let groups = vec![group(&a, 10, 1000)];
     let clock = ClockMapping { wall_offset_ns: 0, error_bound_ns: 0, sampled_at_ns: 0 };
-    let draft = Draft { cpu: 0, groups: &groups, tasks: &[], symbols: &[], clock };
+    let draft = Draft { cpu: 0, groups, tasks: vec![], symbols: vec![], clock };
     first.replay(&Replay::default(), &draft, (0, 0), &mut ReplayStart::default());
     first.count_loss(5);
 
