@@ -6,8 +6,8 @@ use std::time::Duration;
 use kprobed_client::fleet::names;
 use tokio::time::Instant;
 
+use super::observed::AllCounts;
 use super::session::Session;
-use super::skipped_runs::AllCounts;
 use super::source::{Source, Step};
 use super::temporary_probes::{Deleted, Enabled, HostProbes};
 use crate::command::Failure;

@@ -7,10 +7,9 @@ mod follow;
 #[cfg(feature = "nats")]
 mod from_nats;
 mod joined;
+mod observed;
 mod options;
-mod selection_notes;
 mod session;
-mod skipped_runs;
 mod source;
 mod temporary_probes;
 

@@ -12,9 +12,8 @@ use kprobed_client::merge::{HostAccount, HostState, MergeOptions, MergedStream};
 
 use super::follow::{End, Follow};
 use super::joined::JoinedCalls;
+use super::observed::{AllCounts, CountsBefore, ObservedProbes};
 use super::options::OutputOptions;
-use super::selection_notes::ObservedProbes;
-use super::skipped_runs::{AllCounts, CountsBefore};
 use super::source::{CursorFile, Source};
 use super::temporary_probes::{HostProbes, TemporaryProbes};
 use crate::command::connection::connect;
