@@ -48,9 +48,10 @@ impl NamedHost {
 }
 
 impl Context {
-    /// Its hosts and groups, with those of its inventory file.
-    pub(crate) fn whole(&self) -> Result<Inventory, ConfigError> {
-        let mut whole = Inventory { hosts: self.hosts.clone(), groups: self.groups.clone() };
+    /// Each of its hosts by its own name, sorted, with those of its inventory file. Addresses and domains have the name
+    /// in place of `{}`.
+    pub(crate) fn named_hosts(&self) -> Result<Vec<NamedHost>, ConfigError> {
+        let (mut hosts, mut groups) = (self.hosts.clone(), self.groups.clone());
         if let Some(path) = &self.inventory {
             let path = beside(path)?;
             let text = std::fs::read_to_string(&path)
@@ -58,23 +59,16 @@ impl Context {
             let file: Inventory =
                 super::read_yaml(&text).map_err(|problem| ConfigError::Form { path, problem })?;
             for (name, entry) in file.hosts {
-                if whole.hosts.insert(name.clone(), entry).is_some() {
+                if hosts.insert(name.clone(), entry).is_some() {
                     return Err(ConfigError::Twice(name));
                 }
             }
-            whole.groups.extend(file.groups);
+            groups.extend(file.groups);
         }
-        Ok(whole)
-    }
-}
-
-impl Inventory {
-    /// Each host by its own name, sorted. Addresses and domains have the name in place of `{}`.
-    pub(crate) fn expanded(&self) -> Result<Vec<NamedHost>, ConfigError> {
         let mut all = BTreeMap::new();
-        for (key, entry) in &self.hosts {
-            let entry = entry.clone().unwrap_or_default();
-            for name in names::expand(key)? {
+        for (key, entry) in hosts {
+            let entry = entry.unwrap_or_default();
+            for name in names::expand(&key)? {
                 if !is_name(&name) {
                     return Err(ConfigError::Name(name));
                 }
@@ -92,7 +86,7 @@ impl Inventory {
                 }
             }
         }
-        for (group, members) in &self.groups {
+        for (group, members) in &groups {
             for member in members {
                 let wanted = names::expand(member)?;
                 for host in all.values_mut().filter(|host| wanted.iter().any(|wanted| host.is_called(wanted)))

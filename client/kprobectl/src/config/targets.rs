@@ -13,46 +13,42 @@ use kprobed_lang::model::LabelSelector;
 use super::inventory::{NamedHost, beside};
 use super::{Config, ConfigError, Context, state_file};
 
-/// The hosts that a command line selects.
-pub(crate) struct Targets<'a> {
-    pub(crate) terms: &'a [String],
-    pub(crate) selector: Option<&'a LabelSelector>,
-    /// What standard input has, for the term `-`.
-    pub(crate) input: &'a str,
-}
-
-impl Targets<'_> {
-    /// The selected hosts, each once, in the order in which they are named.
-    pub(crate) fn choose(&self, context: Option<(&str, &Context)>) -> Result<Vec<NamedHost>, ConfigError> {
-        let inventory = match context {
-            Some((_, context)) => context.whole()?.expanded()?,
-            None => Vec::new(),
-        };
-        let all = ["all".to_owned()];
-        let terms = if self.terms.is_empty() { &all } else { self.terms };
-        let mut chosen = HostChoice { inventory: &inventory, hosts: Vec::new(), seen: BTreeSet::new() };
-        for list in terms {
-            for term in names::split(list) {
-                match term {
-                    "-" => chosen.add_lines(self.input)?,
-                    "@failed" => chosen.add_lines(&failed(context.map(|(name, _)| name))?)?,
-                    _ => match term.strip_prefix('@') {
-                        Some(path) => chosen.add_lines(&read(Path::new(path))?)?,
-                        None => chosen.add(term)?,
-                    },
-                }
+/// The hosts that a command line selects, each once, in the order in which they are named. `input`: what standard input
+/// has, for the term `-`.
+pub(crate) fn choose(
+    terms: &[String],
+    selector: Option<&LabelSelector>,
+    input: &str,
+    context: Option<(&str, &Context)>,
+) -> Result<Vec<NamedHost>, ConfigError> {
+    let inventory = match context {
+        Some((_, context)) => context.named_hosts()?,
+        None => Vec::new(),
+    };
+    let all = ["all".to_owned()];
+    let terms = if terms.is_empty() { &all } else { terms };
+    let mut chosen = HostChoice { inventory: &inventory, hosts: Vec::new(), seen: BTreeSet::new() };
+    for list in terms {
+        for term in names::split(list) {
+            match term {
+                "-" => chosen.add_lines(input)?,
+                "@failed" => chosen.add_lines(&failed(context.map(|(name, _)| name))?)?,
+                _ => match term.strip_prefix('@') {
+                    Some(path) => chosen.add_lines(&read(Path::new(path))?)?,
+                    None => chosen.add(term)?,
+                },
             }
         }
-        let mut hosts = chosen.hosts;
-        hosts.retain(|host| {
-            let value = |key: &str| host.labels.get(key).map(String::as_str);
-            self.selector.is_none_or(|selector| selector.fits(value))
-        });
-        if hosts.is_empty() {
-            return Err(ConfigError::NoMatch(terms.join(",")));
-        }
-        Ok(hosts)
     }
+    let mut hosts = chosen.hosts;
+    hosts.retain(|host| {
+        let value = |key: &str| host.labels.get(key).map(String::as_str);
+        selector.is_none_or(|selector| selector.fits(value))
+    });
+    if hosts.is_empty() {
+        return Err(ConfigError::NoMatch(terms.join(",")));
+    }
+    Ok(hosts)
 }
 
 struct HostChoice<'a> {
@@ -179,9 +175,8 @@ groups:
         let terms: Vec<_> = terms.iter().map(|term| (*term).to_owned()).collect();
         let selector = selector.map(|text| text.parse().unwrap());
         let input = "db1 # here\n\nweb003\n";
-        let targets = Targets { terms: &terms, selector: selector.as_ref(), input };
         let context = context();
-        let hosts = targets.choose(Some(("test", &context)))?;
+        let hosts = choose(&terms, selector.as_ref(), input, Some(("test", &context)))?;
         Ok(hosts.iter().map(|host| host.name.as_str()).collect::<Vec<_>>().join(" "))
     }
 
@@ -202,7 +197,7 @@ groups:
     #[test]
     fn certificates_have_the_name_of_the_inventory_or_of_the_address() {
         let (pattern, fixed) = ("{}.internal".to_owned(), "kprobed".to_owned());
-        let inventory = context().whole().unwrap().expanded().unwrap();
+        let inventory = context().named_hosts().unwrap();
         let bare = inventory.iter().find(|host| host.name == "bare").unwrap();
         let address = NamedHost::of_address("web1.example.org:7443");
         assert_eq!(bare.certificate_name(Some(&pattern)).unwrap(), "bare.internal");
@@ -217,9 +212,7 @@ groups:
     #[test]
     fn addresses_have_a_port() {
         let places: Vec<_> = context()
-            .whole()
-            .unwrap()
-            .expanded()
+            .named_hosts()
             .unwrap()
             .iter()
             .map(|host| place(host, Some(7443), str::parse).unwrap().to_string())
