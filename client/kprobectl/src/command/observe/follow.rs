@@ -133,8 +133,7 @@ impl Follow<'_> {
     }
 
     /// Reports what a host answered when its probes were enabled.
-    fn enabled(&mut self, enabled: Enabled, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
-        let Enabled { host, result } = enabled;
+    fn enabled(&mut self, (host, result): Enabled, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
         match result {
             Ok(messages) => printer.host_messages(&host, messages)?,
             Err(failure) => {
