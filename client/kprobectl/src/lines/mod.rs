@@ -7,12 +7,10 @@ mod debuginfod;
 mod file;
 mod package;
 mod search;
-mod sources;
 
-pub(crate) use file::{DebugFile, DebugFiles};
+pub(crate) use file::{DebugFile, DebugFiles, Sources};
 pub(crate) use package::keep;
 pub(crate) use search::{Build, Places};
-pub(crate) use sources::Sources;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
