@@ -4,12 +4,10 @@
 //! never connects to a host.
 
 mod file;
-mod inventory;
-mod targets;
+mod hosts;
 
 pub(crate) use file::{replace, rollout_file, state_file, user_directory, variable};
-pub(crate) use inventory::NamedHost;
-pub(crate) use targets::{choose, place};
+pub(crate) use hosts::{NamedHost, choose, place};
 
 use std::collections::BTreeMap;
 use std::io;
