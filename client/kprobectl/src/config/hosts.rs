@@ -24,7 +24,7 @@ pub(crate) struct NamedHost {
     pub(crate) groups: Vec<String>,
     /// It is an address and nothing else: the inventory does not have it.
     #[serde(skip)]
-    pub(crate) is_address: bool,
+    is_address: bool,
 }
 
 impl NamedHost {

@@ -26,14 +26,11 @@ pub(crate) struct DebugFile {
     bytes: Box<dyn AsRef<[u8]> + Send + Sync>,
 }
 
-/// A path that cannot be read.
-pub(super) fn unreadable(path: &Path, why: &io::Error) -> LinesError {
-    LinesError::new(format!("cannot read `{}`: {why}", path.display()))
-}
-
 impl DebugFile {
     pub(crate) fn open(path: &Path) -> Result<Self, LinesError> {
-        let map = File::open(path).and_then(|file| map(&file)).map_err(|why| unreadable(path, &why))?;
+        let map = File::open(path)
+            .and_then(|file| map(&file))
+            .map_err(|why| LinesError::new(format!("cannot read `{}`: {why}", path.display())))?;
         if map.starts_with(&RPM_MAGIC) {
             let path = path.display();
             let error = LinesError::new(format!("`{path}` is an RPM package, which is not read as it is"));
@@ -45,7 +42,7 @@ impl DebugFile {
     }
 
     /// What was made in memory, under a name for messages.
-    pub(super) fn held(path: &Path, bytes: Vec<u8>) -> Self {
+    fn held(path: &Path, bytes: Vec<u8>) -> Self {
         Self { path: path.to_owned(), bytes: Box::new(bytes) }
     }
 
