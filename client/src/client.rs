@@ -1,7 +1,7 @@
 //! Client of the daemon: the connection, and how requests are sent over it.
 //!
-//! Owns the deadline of requests, and the stream of verdicts. Its only state is the channel: clones are cheap and share
-//! it.
+//! Owns the deadline of requests, the stream of verdicts, and holds: leases that last as long as a client is connected.
+//! Its only state is the channel: clones are cheap and share it.
 
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -11,8 +11,8 @@ use tonic::transport::Channel;
 use tonic::{Code, Request, Response, Status, Streaming};
 
 use crate::api::{
-    CheckProbesRequest, CheckProbesResponse, CheckedDefinition, StreamEventsRequest, WatchProbesRequest,
-    WatchProbesResponse,
+    CheckProbesRequest, CheckProbesResponse, CheckedDefinition, HoldProbesRequest, HoldProbesResponse, Lease,
+    StreamEventsRequest,
 };
 use crate::connect::{ConnectOptions, connect};
 use crate::error::Error;
@@ -52,12 +52,15 @@ impl Client {
         Ok(CheckStream { inner, ready: VecDeque::new() })
     }
 
-    /// Begins a watch.
-    pub(crate) async fn begin_watch(
-        &self,
-        request: WatchProbesRequest,
-    ) -> Result<Streaming<WatchProbesResponse>, Error> {
-        self.begin(request, async |request| self.probes().watch_probes(request).await).await
+    /// Begins a hold, over the connection of this client.
+    ///
+    /// # Errors
+    /// [`Error::Rpc`] when this connection has as many as it can have.
+    pub async fn hold(&self) -> Result<Hold, Error> {
+        let (first, stream) = self
+            .begin_with_first(HoldProbesRequest {}, async |request| self.leases().hold_probes(request).await)
+            .await?;
+        Ok(Hold { key: first.holder, _stream: stream })
     }
 
     /// Opens a stream of events, and waits until it has begun: every event that is recorded after
@@ -198,6 +201,42 @@ impl CheckStream {
     /// waiting.
     pub fn ready(&self) -> usize {
         self.ready.len()
+    }
+}
+
+/// A hold: when it is dropped, or this program ends in any way, the daemon deletes all probes that
+/// were created with its lease.
+///
+/// ```no_run
+/// use kprobed_client::api::CreateProbeRequest;
+/// use kprobed_client::{Client, ConnectOptions, Target};
+///
+/// # async fn example() -> Result<(), kprobed_client::Error> {
+/// let client = Client::connect(Target::default(), ConnectOptions::default()).await?;
+/// let hold = client.hold().await?;
+/// let probe = CreateProbeRequest {
+///     definition: "p:fork kernel_clone".to_owned(),
+///     enabled: true,
+///     lease: Some(hold.lease()),
+///     ..CreateProbeRequest::default()
+/// };
+/// client.create_probe(probe).await?;
+/// // ... and here it goes.
+/// drop(hold);
+/// # Ok(())
+/// # }
+/// ```
+#[derive(Debug)]
+pub struct Hold {
+    key: String,
+    /// The daemon deletes the probes when it ends.
+    _stream: Streaming<HoldProbesResponse>,
+}
+
+impl Hold {
+    /// The lease for probes that end with this hold.
+    pub fn lease(&self) -> Lease {
+        Lease { holder: self.key.clone(), ..Lease::default() }
     }
 }
 

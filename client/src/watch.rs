@@ -96,6 +96,13 @@ impl ProbeWatch {
 }
 
 impl Client {
+    async fn begin_watch(
+        &self,
+        request: WatchProbesRequest,
+    ) -> Result<Streaming<WatchProbesResponse>, Error> {
+        self.begin(request, async |request| self.probes().watch_probes(request).await).await
+    }
+
     /// Watches the probes that a request selects.
     ///
     /// # Errors

@@ -11,8 +11,8 @@ use clap_complete::env::Shells;
 
 use crate::command::probe_selection::ProbeSelection;
 use crate::command::{
-    Exit, Failure, NoArguments, add, adopt, aggregations, apply, audit, auth, check, config, debug, delete,
-    describe, doctor, functions, hist, hits, label, lines, list, observe, rollout, status, update, version,
+    Exit, Failure, NoArguments, add, adopt, aggregations, apply, audit, auth, check, config, debug, describe,
+    doctor, functions, hist, hits, lines, list, observe, rollout, status, update,
 };
 use crate::global::Global;
 use crate::output::Output;
@@ -116,10 +116,10 @@ commands! {
         /// Change filters, leases and owners, or accept held-back probes
         Update(update::Arguments) => update::run, Change;
         /// Set and remove labels
-        Label(label::Arguments) => label::run, Change;
+        Label(update::LabelArguments) => update::label, Change;
         /// Delete probes
         #[command(visible_alias = "rm")]
-        Delete(delete::Arguments) => delete::run, Change;
+        Delete(update::DeleteArguments) => update::delete, Change;
         /// Make probes of kprobe events that the daemon did not define
         Adopt(adopt::Arguments) => adopt::run, Change;
         /// Show how often probes were hit, and what that takes
@@ -138,7 +138,7 @@ commands! {
         /// Show who you are to the daemon, and what roles allow
         Auth(auth::Arguments) => auth::run, Each;
         /// Print the versions of this command and the daemon
-        Version(version::Arguments) => version::run, Each;
+        Version(status::VersionArguments) => status::version, Each;
     }
     itself {
         /// Follow events, or read the history

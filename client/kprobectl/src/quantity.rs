@@ -1,4 +1,4 @@
-//! Durations, points in time, sizes and limits as command-line arguments.
+//! Durations, points in time, sizes, limits and values of the API as command-line arguments.
 //!
 //! Owns their notation. A time of day and a duration never look alike: a colon makes it a time of day.
 
@@ -6,6 +6,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
+use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use jiff::civil::{DateTime, Time};
 use jiff::tz::TimeZone;
 use jiff::{Timestamp, Zoned};
@@ -95,6 +96,17 @@ pub(crate) fn bytes(text: &str) -> Result<u64, String> {
     let number = digits.trim_end().parse::<u64>().ok().and_then(|number| number.checked_mul(1 << shift));
     number.ok_or_else(|| {
         format!("`{text}` is not a number of bytes: write `65536`, `64KiB`, `16MiB` or `1GiB`")
+    })
+}
+
+/// Reads a value of the API by its name. Each has a name and a help.
+pub(crate) fn named<T: Copy + Default + Send + Sync + 'static, const N: usize>(
+    values: [(&'static str, T, &'static str); N],
+) -> impl TypedValueParser<Value = T> {
+    let names = PossibleValuesParser::new(values.map(|(name, _, help)| PossibleValue::new(name).help(help)));
+    names.map(move |text| {
+        let value = values.iter().find(|(name, ..)| *name == text);
+        value.map(|(_, value, _)| *value).unwrap_or_default()
     })
 }
 

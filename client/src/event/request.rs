@@ -149,16 +149,12 @@ impl StreamRequest {
     pub(super) fn disconnects_on_overflow(&self) -> bool {
         self.delivery.overflow() == api::OverflowPolicy::Disconnect
     }
-
-    fn stream_start(&self) -> api::StreamStart {
-        api::StreamStart { start: self.start.clone(), until_now: self.until_now }
-    }
 }
 
 impl From<StreamRequest> for api::StreamEventsRequest {
     fn from(request: StreamRequest) -> Self {
         Self {
-            start: Some(request.stream_start()),
+            start: Some(api::StreamStart { start: request.start, until_now: request.until_now }),
             selection: Some(request.selection),
             fields: request.fields,
             delivery: Some(request.delivery),

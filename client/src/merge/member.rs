@@ -21,8 +21,8 @@ pub(super) struct Member {
     pub(super) client: Option<Client>,
     /// What it said when its stream began.
     pub(super) started: Option<Box<StreamStarted>>,
-    /// Its last outcome, and since when it is absent.
-    absent: Option<(Outcome, Instant)>,
+    /// Its last outcome, and since when it is absent: it did not answer, or does not any longer.
+    pub(super) absent: Option<(Outcome, Instant)>,
     has_started: bool,
     /// The run of its daemon that its stream is in.
     pub(super) epoch: Option<u64>,
@@ -34,7 +34,8 @@ pub(super) struct Member {
     permits: Arc<Semaphore>,
     /// Items that were taken and not yet permitted anew.
     pub(super) owed: usize,
-    task: AbortHandle,
+    /// Its feed.
+    pub(super) task: AbortHandle,
 }
 
 impl Member {
@@ -54,11 +55,6 @@ impl Member {
             owed: 0,
             task,
         }
-    }
-
-    /// Whether it did not answer, or does not any longer.
-    pub(super) fn is_missing(&self) -> bool {
-        self.absent.is_some()
     }
 
     /// Its account, while `waiting` of its events are buffered.
@@ -141,11 +137,6 @@ impl Member {
         is_first
     }
 
-    /// Its stream ended.
-    pub(super) fn has_ended(&mut self) {
-        self.absent = None;
-    }
-
     /// Its outcome when its stream fails with this outcome.
     pub(super) fn outcome(&self, outcome: Outcome) -> Outcome {
         if self.has_started { Outcome::Failed } else { outcome }
@@ -155,10 +146,5 @@ impl Member {
     pub(super) fn is_given_up(&mut self, reason: String, outcome: Outcome) {
         self.absent = Some((outcome, Instant::now()));
         self.account.reason = reason;
-    }
-
-    /// Stops its feed.
-    pub(super) fn leave(&self) {
-        self.task.abort();
     }
 }

@@ -50,7 +50,7 @@ impl Roster {
     }
 
     pub(super) fn has_missing(&self) -> bool {
-        self.members.iter().any(Member::is_missing)
+        self.members.iter().any(|member| member.absent.is_some())
     }
 
     pub(super) fn accounts(&self) -> Vec<HostAccount> {
@@ -110,7 +110,7 @@ impl Roster {
     /// Leaves all hosts: nothing more is read.
     pub(super) fn leave(&self) {
         for member in &self.members {
-            member.leave();
+            member.task.abort();
         }
     }
 
@@ -177,7 +177,7 @@ impl Roster {
     fn end(&mut self, host: usize, state: HostState) {
         let Some(member) = self.members.get_mut(host) else { return };
         member.is_over = true;
-        member.leave();
+        member.task.abort();
         member.account.state = state;
         let reason = if state == HostState::Ended { String::new() } else { member.account.reason.clone() };
         self.order.change(host, |lane| lane.set_released(true));
@@ -216,7 +216,7 @@ impl Roster {
                 }
             }
             Signal::Ended => {
-                member.has_ended();
+                member.absent = None;
                 self.end(host, HostState::Ended);
             }
             Signal::GivenUp { reason, outcome } => {

@@ -122,16 +122,13 @@ async fn read(global: &Global, arguments: ReadArguments, output: &mut Output) ->
 async fn follow(global: &Global, arguments: ReadArguments, output: &mut Output) -> Result<Exit, Failure> {
     let ReadArguments { name, readings, duration, unit, folded: _, shown } = arguments;
     let mut stop = StopCondition::new()?;
-    let opened = async {
+    let opened = Box::pin(async {
         let client = connect(global).await?;
         let interval = readings.interval.unwrap_or_default();
         let stream = client.stream_aggregation(Source::Name(name), interval, readings.deltas).await?;
         Ok::<_, Failure>((client, stream))
-    };
-    let (client, stream) = tokio::select! {
-        opened = opened => opened?,
-        _ = stop.wait() => return Err(Failure::interrupted(None)),
-    };
+    });
+    let (client, stream) = stop.unless_stopped(opened, None).await?;
     stop.begin(duration);
     let sums: Vec<_> = stream.aggregation().sums.iter().map(|sum| sum.name.clone()).collect();
     let view = shown.view(&sums, unit)?;

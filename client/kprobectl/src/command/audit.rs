@@ -3,7 +3,6 @@
 
 use std::io;
 
-use clap::builder::{PossibleValue, PossibleValuesParser, TypedValueParser};
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
 use kprobed_audit::{Broken, Chain, Digest, Head};
@@ -13,7 +12,7 @@ use super::connection::connect;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{Cell, Column, MessageRow, Output, Tone, to_proto_time};
-use crate::quantity::point_in_time;
+use crate::quantity::{named, point_in_time};
 
 /// Entries that are printed together: the columns of a part fit its entries.
 const PART: usize = 1000;
@@ -49,7 +48,14 @@ pub(crate) struct Selection {
     #[arg(long = "principal", value_name = "PRINCIPAL")]
     principals: Vec<String>,
     /// Only entries with this action; may be repeated [default: all]
-    #[arg(long = "action", value_name = "ACTION", value_parser = action())]
+    #[arg(long = "action", value_name = "ACTION", value_parser = named([
+        ("changed", AuditAction::Changed, "A change was taken on"),
+        ("failed", AuditAction::Failed, "A change was not made after all"),
+        ("refused", AuditAction::Refused, "A request was refused"),
+        ("read", AuditAction::Read, "A client began to receive what probes record"),
+        ("ended", AuditAction::Ended, "The daemon ended a probe itself"),
+        ("rotated", AuditAction::Rotated, "The oldest entries were deleted"),
+    ]))]
     actions: Vec<AuditAction>,
     /// Only entries about probes whose names match (`*`, `?`) [default: all]
     #[arg(long, value_name = "GLOB")]
@@ -60,22 +66,6 @@ pub(crate) struct Selection {
     /// Go on with new entries until Ctrl-C
     #[arg(short, long)]
     pub(crate) follow: bool,
-}
-
-/// Actions by their names.
-fn action() -> impl TypedValueParser<Value = AuditAction> {
-    let value = |name, help| PossibleValue::new(name).help(help);
-    let names = PossibleValuesParser::new([
-        value("changed", "A change was taken on"),
-        value("failed", "A change was not made after all"),
-        value("refused", "A request was refused"),
-        value("read", "A client began to receive what probes record"),
-        value("ended", "The daemon ended a probe itself"),
-        value("rotated", "The oldest entries were deleted"),
-    ]);
-    names.map(|name| {
-        AuditAction::from_str_name(&format!("AUDIT_ACTION_{}", name.to_uppercase())).unwrap_or_default()
-    })
 }
 
 impl MessageRow for AuditEntry {

@@ -122,7 +122,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         Action::GetContexts => {
             let listed = config.contexts.iter().map(|(name, context)| {
                 let is_current = config.current_context.as_ref() == Some(name);
-                let hosts = context.whole()?.expanded()?.len();
+                let hosts = context.named_hosts()?.len();
                 Ok(ListedContext { name: name.clone(), is_current, hosts, server: context.server.clone() })
             });
             let listed = listed.collect::<Result<Vec<_>, ConfigError>>()?;

@@ -10,7 +10,7 @@ use kprobed_client::{Client, ConnectOptions, Identity, Target, TlsOptions};
 
 use super::Failure;
 use super::input::standard_input;
-use crate::config::{Config, ConfigError, Context, NamedHost, Targets, place};
+use crate::config::{Config, ConfigError, Context, NamedHost, choose, place};
 use crate::global::{Fleet, Global};
 
 /// The daemon or the hosts that a command runs against.
@@ -80,7 +80,7 @@ pub(crate) async fn destination(global: &Global) -> Result<Destination, Failure>
     if let Some(text) = &context.server {
         return server(text, name_of_one(global.domain.as_ref(), context.domain.as_ref()));
     }
-    match context.whole()?.expanded()?.as_slice() {
+    match context.named_hosts()?.as_slice() {
         [] => Ok(usual()),
         [one] => Ok(Destination::One(host(one)?)),
         several => Err(ConfigError::SeveralHosts { context: name.to_owned(), hosts: several.len() }.into()),
@@ -94,8 +94,7 @@ pub(super) async fn selected(
 ) -> Result<Vec<NamedHost>, Failure> {
     let reads_input = global.hosts.iter().any(|list| names::split(list).contains(&"-"));
     let input = if reads_input { standard_input().await? } else { String::new() };
-    let (terms, selector) = (&global.hosts, global.host_selector.as_ref());
-    Ok(Targets { terms, selector, input: &input }.choose(context)?)
+    Ok(choose(&global.hosts, global.host_selector.as_ref(), &input, context)?)
 }
 
 /// Hosts whose names, addresses and names in certificates are known. The certificates of this side

@@ -91,27 +91,17 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     if let Some(duration) = arguments.duration {
         return count(&client, global, arguments, duration, output).await;
     }
-    let pattern = glob_of_names(arguments.glob.as_deref().unwrap_or_default());
+    let name_glob = glob_of_names(arguments.glob.as_deref().unwrap_or_default());
+    let (probes, hits) = requests(name_glob, arguments.selector.clone());
     if let Some(since) = arguments.since {
-        return rates(&client, arguments, pattern, since, output).await;
+        return rates(&client, &arguments, hits, since, output).await;
     }
     if arguments.cost {
-        return costs(&client, arguments, pattern, output).await;
+        return costs(&client, probes, hits, output).await;
     }
-    let with_own = !arguments.include_self;
-    let events = ListProbesRequest {
-        name_glob: pattern.clone(),
-        label_selector: arguments.selector.clone(),
-        ..Default::default()
-    };
-    let request = ListHitsRequest {
-        name_glob: pattern,
-        label_selector: arguments.selector,
-        with_own,
-        ..Default::default()
-    };
+    let hits = ListHitsRequest { with_own: !arguments.include_self, ..hits };
     let (mut profiles, mut events) =
-        tokio::try_join!(client.select_hits(request), client.select_probes(events))?;
+        tokio::try_join!(client.select_hits(hits), client.select_probes(probes))?;
     events.retain(|probe| probe.kind() == ProbeKind::Event);
     if let Some(top) = arguments.top {
         profiles.sort_by_key(|profile| Reverse(hits_of_others(profile)));
@@ -126,6 +116,16 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         ));
     }
     Ok(Exit::Success)
+}
+
+/// The requests for probes and for their hits.
+fn requests(name_glob: String, label_selector: String) -> (ListProbesRequest, ListHitsRequest) {
+    let hits = ListHitsRequest {
+        name_glob: name_glob.clone(),
+        label_selector: label_selector.clone(),
+        ..Default::default()
+    };
+    (ListProbesRequest { name_glob, label_selector, ..Default::default() }, hits)
 }
 
 /// Says why hits by kprobed's own threads are not known, each reason once.
@@ -170,22 +170,16 @@ async fn count(
         None
     };
     let name_glob = if temporary.is_some() { String::new() } else { glob_of_names(&word) };
-    let label_selector = arguments.selector;
     let with_own = temporary.is_none() && !arguments.include_self;
-    let hits = ListHitsRequest {
-        name_glob: name_glob.clone(),
-        label_selector: label_selector.clone(),
-        with_own,
-        ..Default::default()
-    };
+    let (probes, hits) = requests(name_glob, arguments.selector);
+    let hits = ListHitsRequest { with_own, ..hits };
     let before = client.select_hits(hits.clone()).await?;
     if let Some(temporary) = &temporary {
-        let probes = counted(temporary.probes().len(), "probe");
-        output.note(&format!("counting {probes} for {duration:?}"));
+        let count = counted(temporary.probes().len(), "probe");
+        output.note(&format!("counting {count} for {duration:?}"));
     }
     tokio::time::sleep(duration).await;
     let after = client.select_hits(hits).await?;
-    let probes = ListProbesRequest { name_glob, label_selector, ..Default::default() };
     let mut probes = client.select_probes(probes).await?;
     if let Some(temporary) = &temporary {
         let own: HashSet<_> = temporary.probes().iter().map(|probe| probe.uid).collect();
@@ -244,19 +238,12 @@ fn grown(
 /// What probes take by their hits of the last time.
 async fn costs(
     client: &Client,
-    Arguments { selector: label_selector, .. }: Arguments,
-    name_glob: String,
+    probes: ListProbesRequest,
+    hits: ListHitsRequest,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
     let start = Timestamp::now() - SignedDuration::from_secs(STEP_S.into());
-    let hits = ListHitsRequest {
-        name_glob: name_glob.clone(),
-        label_selector: label_selector.clone(),
-        start_time: Some(to_proto_time(start)),
-        step_seconds: STEP_S,
-        ..Default::default()
-    };
-    let probes = ListProbesRequest { name_glob, label_selector, ..Default::default() };
+    let hits = ListHitsRequest { start_time: Some(to_proto_time(start)), step_seconds: STEP_S, ..hits };
     let (probes, rates) = tokio::try_join!(client.select_probes(probes), client.hits_over_time(hits))?;
     output.rows(&probes.into_iter().map(|probe| ProbeCost::new(probe, &rates)).collect::<Vec<_>>())?;
     Ok(Exit::Success)
@@ -265,8 +252,8 @@ async fn costs(
 /// Hits over time.
 async fn rates(
     client: &Client,
-    arguments: Arguments,
-    pattern: String,
+    arguments: &Arguments,
+    hits: ListHitsRequest,
     since: Timestamp,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
@@ -275,9 +262,7 @@ async fn rates(
         start_time: Some(to_proto_time(since)),
         end_time: arguments.until.map(to_proto_time),
         step_seconds: step,
-        name_glob: pattern,
-        label_selector: arguments.selector,
-        ..Default::default()
+        ..hits
     };
     let rates = client.hits_over_time(request).await?;
     if rates.step_seconds > step {

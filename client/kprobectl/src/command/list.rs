@@ -74,18 +74,17 @@ impl MessageRow for ForeignEvent {
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
-    if arguments.listing.foreign {
-        return foreign(&client, arguments, output).await;
+    let Arguments { glob, listing: Listing { selector: label_selector, watch, foreign } } = arguments;
+    let name_glob = glob_of_names(glob.as_deref().unwrap_or_default());
+    if foreign {
+        return list_foreign(&client, &name_glob, output).await;
     }
-    if arguments.listing.watch {
-        return watch(&client, arguments, output).await;
+    if watch {
+        let request = WatchProbesRequest { name_glob, label_selector, ..Default::default() };
+        return follow(&client, request, output).await;
     }
-    let all = arguments.glob.is_none() && arguments.listing.selector.trim().is_empty();
-    let request = ListProbesRequest {
-        name_glob: glob_of_names(arguments.glob.as_deref().unwrap_or_default()),
-        label_selector: arguments.listing.selector,
-        ..Default::default()
-    };
+    let all = glob.is_none() && label_selector.trim().is_empty();
+    let request = ListProbesRequest { name_glob, label_selector, ..Default::default() };
     let (probes, problems) = client.select_probes_and_problems(request).await?;
     output.probes(&probes)?;
     output.declaration_problems(&problems);
@@ -100,9 +99,8 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
 }
 
 /// Prints events that are not the daemon's.
-async fn foreign(client: &Client, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    let glob = glob_of_names(arguments.glob.as_deref().unwrap_or_default());
-    let events = client.foreign_probes(&glob).await?;
+async fn list_foreign(client: &Client, glob: &str, output: &mut Output) -> Result<Exit, Failure> {
+    let events = client.foreign_probes(glob).await?;
     output.rows(&events)?;
     for event in events.iter().filter(|event| !event.obstacle.is_empty()) {
         output.remark(&format!("`{}` cannot be adopted: {}", event.name, event.obstacle_message));
@@ -118,12 +116,7 @@ async fn foreign(client: &Client, arguments: Arguments, output: &mut Output) -> 
 }
 
 /// Prints changes of probes until it is interrupted.
-async fn watch(client: &Client, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    let request = WatchProbesRequest {
-        name_glob: glob_of_names(arguments.glob.as_deref().unwrap_or_default()),
-        label_selector: arguments.listing.selector,
-        ..Default::default()
-    };
+async fn follow(client: &Client, request: WatchProbesRequest, output: &mut Output) -> Result<Exit, Failure> {
     let mut watch = client.watch_probes(request).await?;
     loop {
         match watch.next().await? {

@@ -1,10 +1,12 @@
-//! `kprobectl status`: the daemon on one page, and what to do; and `kprobectl ledger`: the account of every event.
+//! `kprobectl status`: the daemon on one page, and what to do; `kprobectl ledger`: the account of every event; and
+//! `kprobectl version`: the versions of this command and of the daemon.
 
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
 use std::time::Duration;
 
+use clap::Args;
 use jiff::Timestamp;
 use kprobed_client::api::{
     CheckStatus, ExporterState, GetHostResponse, GetLedgerResponse, ListHitsRequest, Probe, ProbeKind,
@@ -28,6 +30,50 @@ pub(crate) async fn ledger(global: &Global, _: NoArguments, output: &mut Output)
     let ledger = connect(global).await?.ledger().await?;
     let closes = output.ledger(&ledger)?;
     Ok(if closes || !ledger.settled { Exit::Success } else { Exit::Refused })
+}
+
+/// Arguments of `version`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = include_str!("help/version.txt"))]
+pub(crate) struct VersionArguments {
+    /// Print only the version of this command, and do not connect to the daemon
+    #[arg(long)]
+    pub(crate) client: bool,
+}
+
+pub(crate) async fn version(
+    global: &Global,
+    arguments: VersionArguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    if arguments.client {
+        show_versions(None, output)?;
+        return Ok(Exit::Success);
+    }
+    let host = match connect(global).await {
+        Ok(client) => client.host_basics().await.map_err(Failure::from),
+        Err(failure) => Err(failure),
+    };
+    show_versions(host.as_ref().ok(), output)?;
+    host.map(|_host| Exit::Success)
+}
+
+fn show_versions(host: Option<&GetHostResponse>, output: &mut Output) -> io::Result<()> {
+    let client_version = env!("CARGO_PKG_VERSION");
+    let mut versions = serde_json::json!({ "client_version": client_version });
+    if let Some(GetHostResponse { daemon_version, hostname, kernel_release, .. }) = host {
+        versions["daemon_version"] = daemon_version.as_str().into();
+        versions["hostname"] = hostname.as_str().into();
+        versions["kernel_release"] = kernel_release.as_str().into();
+    }
+    if output.structured(&versions)? {
+        return Ok(());
+    }
+    output.line(&format!("kprobectl {client_version}"))?;
+    if let Some(GetHostResponse { daemon_version, hostname, kernel_release, .. }) = host {
+        output.line(&format!("kprobed {daemon_version} on {hostname} (Linux {kernel_release})"))?;
+    }
+    Ok(())
 }
 
 pub(crate) async fn run(global: &Global, _: NoArguments, output: &mut Output) -> Result<Exit, Failure> {

@@ -3,13 +3,10 @@
 //! Owns the start of the child, and the wait for its end. It never kills the child: the user started it to run.
 
 use std::io;
-use std::pin::Pin;
-use std::process::{Command, ExitStatus};
-use std::thread;
 use std::time::Duration;
 
+use tokio::process::{self, Command};
 use tokio::signal::unix::{Signal, SignalKind, signal};
-use tokio::sync::watch;
 use tokio::time::Instant;
 
 use super::{Exit, Failure};
@@ -19,8 +16,8 @@ pub(super) struct StopCondition {
     interrupt: Signal,
     terminate: Signal,
     deadline: Option<Instant>,
-    /// The end of a program that was started to be followed.
-    child: Option<Pin<Box<dyn Future<Output = ()> + Send>>>,
+    /// A program that was started to be followed: its end stops as well.
+    pub(super) child: Option<Child>,
 }
 
 /// Why to stop.
@@ -65,11 +62,6 @@ impl StopCondition {
         self.deadline = duration.and_then(|duration| Instant::now().checked_add(duration));
     }
 
-    /// Stops when a program has ended as well.
-    pub(super) fn or_after(&mut self, child: Option<&Child>) {
-        self.child = child.map(|child| Box::pin(child.ended()) as Pin<Box<_>>);
-    }
-
     /// Waits for a signal, whatever the clock says.
     ///
     /// # Cancel safety
@@ -88,7 +80,7 @@ impl StopCondition {
     pub(super) async fn wait(&mut self) -> StopReason {
         let ended = async {
             match &mut self.child {
-                Some(ended) => ended.await,
+                Some(child) => drop(child.process.wait().await),
                 None => std::future::pending().await,
             }
         };
@@ -97,6 +89,18 @@ impl StopCondition {
             _ = self.terminate.recv() => StopReason::Signal,
             () = until(self.deadline) => StopReason::Elapsed,
             () = ended => StopReason::ChildEnded,
+        }
+    }
+
+    /// Does this work, unless it is time to stop first: that fails, with what is left behind, if anything.
+    pub(super) async fn unless_stopped<T, E: Into<Failure>>(
+        &mut self,
+        work: impl Future<Output = Result<T, E>>,
+        left: Option<&str>,
+    ) -> Result<T, Failure> {
+        tokio::select! {
+            done = work => done.map_err(Into::into),
+            _ = self.wait() => Err(Failure::interrupted(left)),
         }
     }
 }
@@ -112,8 +116,7 @@ pub(super) async fn until(time: Option<Instant>) {
 /// A program under way.
 pub(super) struct Child {
     name: String,
-    /// How it ended, when it has.
-    status: watch::Receiver<Option<io::Result<ExitStatus>>>,
+    process: process::Child,
 }
 
 impl Child {
@@ -125,27 +128,13 @@ impl Child {
         let (program, arguments) = words.split_first().map_or(("", words), |(first, rest)| (first, rest));
         let not_started =
             |why: io::Error| Failure::new(Exit::Refused, format!("cannot run `{program}`: {why}"), []);
-        let mut child = Command::new(program).args(arguments).spawn().map_err(not_started)?;
-        let (ended, status) = watch::channel(None);
-        // Blocks until the child ends, or this program does.
-        let wait = move || ended.send_replace(Some(child.wait()));
-        thread::Builder::new().name("child".to_owned()).spawn(wait).map_err(not_started)?;
-        Ok(Self { name: program.to_owned(), status })
-    }
-
-    /// Completes when it has ended.
-    pub(super) fn ended(&self) -> impl Future<Output = ()> + Send + 'static {
-        let mut status = self.status.clone();
-        async move {
-            // The thread always sends before it ends.
-            drop(status.wait_for(Option::is_some).await);
-        }
+        let process = Command::new(program).args(arguments).spawn().map_err(not_started)?;
+        Ok(Self { name: program.to_owned(), process })
     }
 
     /// Waits for its end. Returns a message if it failed.
     pub(super) async fn wait(mut self) -> Option<String> {
-        let status = self.status.wait_for(Option::is_some).await.ok()?;
-        match status.as_ref()? {
+        match self.process.wait().await {
             Ok(status) if status.success() => None,
             Ok(status) => Some(format!("`{}` ended with {status}", self.name)),
             Err(error) => Some(format!("cannot wait for `{}`: {error}", self.name)),
@@ -163,9 +152,10 @@ mod tests {
 
     #[tokio::test]
     async fn a_program_runs_to_its_end() {
-        let well = Child::start(&words(&["true"])).unwrap();
-        well.ended().await;
-        assert_eq!(well.wait().await, None);
+        let mut stop = StopCondition::new().unwrap();
+        stop.child = Some(Child::start(&words(&["true"])).unwrap());
+        assert_eq!(stop.wait().await, StopReason::ChildEnded);
+        assert_eq!(stop.child.take().unwrap().wait().await, None);
         let badly = Child::start(&words(&["sh", "-c", "exit 3"])).unwrap();
         assert_eq!(badly.wait().await.as_deref(), Some("`sh` ended with exit status: 3"));
         let absent = Child::start(&words(&["/nonexistent"])).err().unwrap();

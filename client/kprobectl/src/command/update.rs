@@ -1,17 +1,22 @@
-//! `kprobectl update`, `enable` and `disable`: change probes that there are.
+//! `kprobectl update`, `enable`, `disable`, `label` and `delete`: change and remove probes that there are.
 
+use std::collections::HashMap;
+use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{ArgGroup, Args};
 use jiff::Timestamp;
-use kprobed_client::api::{Lease, Probe, UpdateProbeRequest};
+use kprobed_client::Client;
+use kprobed_client::api::probe_change::Change;
+use kprobed_client::api::probe_outcome::Outcome;
+use kprobed_client::api::{DeleteProbeRequest, Lease, Probe, UpdateProbeRequest};
 
-use super::changes::{Mode, update};
+use super::changes::{Mode, send, update};
 use super::connection::connect;
-use super::probe_selection::{ProbeSelection, choose};
-use super::{Exit, Failure};
+use super::probe_selection::{ChosenProbe, ProbeSelection, choose, labels, pair, selector};
+use super::{Exit, Failure, documents};
 use crate::global::Global;
-use crate::output::{Output, lease, state_name};
+use crate::output::{Output, labels_text, lease, state_name};
 use crate::quantity::duration;
 
 /// Arguments of `update`.
@@ -170,6 +175,193 @@ async fn switch(
     Ok(exit)
 }
 
+/// Arguments of `label`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = include_str!("help/label.txt"))]
+pub(crate) struct LabelArguments {
+    /// Probes (GROUP/EVENT, EVENT if only one probe has it, or a glob of names), and changes: KEY=VALUE sets a label,
+    /// KEY- removes one
+    #[arg(required = true, value_name = "NAME|KEY=VALUE|KEY-")]
+    words: Vec<String>,
+    /// Change all probes whose labels match, as for `list`; with globs, those of them
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector)]
+    selector: Option<String>,
+    /// Replace values of labels that the probes already have
+    #[arg(long)]
+    overwrite: bool,
+    /// Also label probes that a file of the daemon declares; they then no longer belong to it
+    #[arg(long)]
+    take_over: bool,
+    /// Only check the request, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+/// Continues with the next probe after a failure. The worst exit code wins.
+pub(crate) async fn label(
+    global: &Global,
+    arguments: LabelArguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let mut changes = label_changes(&arguments.words)?;
+    let names = std::mem::take(&mut changes.names);
+    if changes == LabelChanges::default() {
+        let hint = "write KEY=VALUE to set a label, KEY- to remove one";
+        return Err(Failure::usage("no label is given", hint));
+    }
+    if names.is_empty() && arguments.selector.is_none() {
+        return Err(Failure::new(
+            Exit::Usage,
+            "`kprobectl label` needs names of probes, or `--selector`",
+            [],
+        ));
+    }
+    let client = connect(global).await?;
+    let mut exit = Exit::Success;
+    let mut requests = Vec::new();
+    for one in choose(&client, names, arguments.selector.as_deref()).await? {
+        match name_and_etag(&client, one, &changes, arguments.overwrite).await {
+            Ok((name, etag)) => requests.push(UpdateProbeRequest {
+                name,
+                etag,
+                set_labels: changes.set.clone(),
+                remove_labels: changes.remove.clone(),
+                take_over: arguments.take_over,
+                ..Default::default()
+            }),
+            Err(failure) => exit = exit.max(failure.report(output)),
+        }
+    }
+    let mode = if arguments.dry_run { Mode::Check } else { Mode::Each };
+    let (labelled, worst) = update(&client, requests, mode, output).await?;
+    output.results(&labelled, |probe| format!("{} {}", probe.name, labels_text(probe)))?;
+    if arguments.dry_run {
+        output.note("nothing was changed");
+    }
+    Ok(exit.max(worst))
+}
+
+/// Name and etag of a probe. Unless labels may be overwritten, they are looked at first, and the etag makes sure
+/// that no other client sets one in between.
+async fn name_and_etag(
+    client: &Client,
+    one: ChosenProbe,
+    changes: &LabelChanges,
+    overwrite: bool,
+) -> Result<(String, String), Failure> {
+    if overwrite {
+        return Ok((one.name.clone(), one.etag()));
+    }
+    let Probe { name, etag, labels, .. } = one.probe(client).await?;
+    let taken = changes.set.iter().filter_map(|(key, value)| {
+        labels.get(key).filter(|has| *has != value).map(|has| format!("{key}={has}"))
+    });
+    match taken.min() {
+        Some(label) => {
+            let message = format!("`{name}` has the label `{label}`");
+            Err(Failure::refused(message, "`--overwrite` replaces its value"))
+        }
+        None => Ok((name, etag)),
+    }
+}
+
+/// What `kprobectl label` is asked to do.
+#[derive(Debug, Default, PartialEq, Eq)]
+struct LabelChanges {
+    /// Whose labels.
+    names: Vec<String>,
+    /// `KEY=VALUE`.
+    set: HashMap<String, String>,
+    /// `KEY-`.
+    remove: Vec<String>,
+}
+
+/// Sorts the words of `kprobectl label`. No name of a probe holds an `=` or ends with `-`.
+fn label_changes(words: &[String]) -> Result<LabelChanges, Failure> {
+    let mut changes = LabelChanges::default();
+    let mut set = Vec::new();
+    for word in words {
+        if let Ok(pair) = pair(word) {
+            set.push(pair);
+        } else if let Some(key) = word.strip_suffix('-') {
+            changes.remove.push(key.to_owned());
+        } else {
+            changes.names.push(word.clone());
+        }
+    }
+    changes.set = labels(&set)?;
+    Ok(changes)
+}
+
+/// Arguments of `delete`.
+#[derive(Clone, Debug, Args)]
+#[command(after_help = include_str!("help/delete.txt"))]
+pub(crate) struct DeleteArguments {
+    /// GROUP/EVENT, EVENT if only one probe has it, or a glob of names (`*`, `?`)
+    #[arg(required_unless_present_any = ["all", "selector", "file"], value_name = "NAME")]
+    names: Vec<String>,
+    /// Delete all probes
+    #[arg(long, conflicts_with_all = ["names", "selector"])]
+    all: bool,
+    /// Delete all probes whose labels match, as for `list`; with globs, those of them
+    #[arg(short = 'l', long, value_name = "SELECTOR", value_parser = selector)]
+    selector: Option<String>,
+    /// Delete the probes of the documents in this file or directory, as for `apply`; may be given more than once
+    #[arg(short, long, value_name = "PATH", conflicts_with_all = ["names", "all", "selector"])]
+    file: Vec<PathBuf>,
+    /// Also search subdirectories
+    #[arg(short = 'R', long, requires = "file")]
+    recursive: bool,
+    /// Also delete probes that a file of the daemon declares; the daemon defines them again while
+    /// the file declares them
+    #[arg(long)]
+    take_over: bool,
+    /// Only check the request, show what would be done, and change nothing
+    #[arg(long)]
+    pub(crate) dry_run: bool,
+}
+
+impl DeleteArguments {
+    /// Reads the names from documents, once for all hosts.
+    pub(crate) async fn read_files(&mut self) -> Result<(), Failure> {
+        if !self.file.is_empty() {
+            let declared = documents::read(&self.file, self.recursive).await?;
+            self.names = declared.iter().map(|one| one.name().to_owned()).collect();
+        }
+        Ok(())
+    }
+}
+
+/// Continues with the next name after a failure. The worst exit code wins.
+pub(crate) async fn delete(
+    global: &Global,
+    arguments: DeleteArguments,
+    output: &mut Output,
+) -> Result<Exit, Failure> {
+    let names = if arguments.all { vec!["*".to_owned()] } else { arguments.names };
+    let client = connect(global).await?;
+    let chosen = choose(&client, names, arguments.selector.as_deref()).await?;
+    let delete = |one: ChosenProbe| DeleteProbeRequest {
+        etag: one.etag(),
+        name: one.name,
+        take_over: arguments.take_over,
+        ..Default::default()
+    };
+    // Several deletions cost the other probes no more than one.
+    let changes: Vec<_> = chosen.into_iter().map(|one| Change::Delete(delete(one)).into()).collect();
+    let mode = if arguments.dry_run { Mode::Check } else { Mode::Each };
+    let sent = send(&client, &changes, mode, output).await?;
+    let deleted = sent.outcomes.into_iter().flatten().filter_map(|outcome| match outcome {
+        Outcome::Deleted(probe) => Some(probe),
+        _ => None,
+    });
+    output.probes_deleted(&deleted.collect::<Vec<_>>())?;
+    if arguments.dry_run {
+        output.planned(&sent.plan);
+    }
+    Ok(sent.exit)
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -192,5 +384,19 @@ mod tests {
             assert_eq!(refused.hints().len(), 1, "{refused}");
         }
         assert!(for_so_long(Duration::MAX).duration.is_some());
+    }
+
+    fn sorted(words: &[&str]) -> Result<LabelChanges, Failure> {
+        label_changes(&words.iter().map(|word| (*word).to_owned()).collect::<Vec<_>>())
+    }
+
+    #[test]
+    fn words_are_names_or_changes() {
+        let found = sorted(&["open", "my-group/read", "team=a=b", "k-=", "tier-", "x--"]).unwrap();
+        assert_eq!(found.names, ["open", "my-group/read"]);
+        assert_eq!(found.remove, ["tier", "x-"]);
+        let expected = [("team", "a=b"), ("k-", "")].map(|(key, value)| (key.to_owned(), value.to_owned()));
+        assert_eq!(found.set, expected.into());
+        assert!(sorted(&["a=1", "a=2"]).is_err());
     }
 }

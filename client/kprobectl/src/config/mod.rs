@@ -4,12 +4,10 @@
 //! never connects to a host.
 
 mod file;
-mod inventory;
-mod targets;
+mod hosts;
 
 pub(crate) use file::{replace, rollout_file, state_file, user_directory, variable};
-pub(crate) use inventory::NamedHost;
-pub(crate) use targets::{Targets, place};
+pub(crate) use hosts::{NamedHost, choose, place};
 
 use std::collections::BTreeMap;
 use std::io;
@@ -74,15 +72,13 @@ pub(crate) struct Context {
 }
 
 /// Hosts and their groups: the form of an inventory file.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Default, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub(crate) struct Inventory {
+struct Inventory {
     /// By name, or by names with a range.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) hosts: BTreeMap<String, Option<HostEntry>>,
+    hosts: BTreeMap<String, Option<HostEntry>>,
     /// Names, globs and ranges of hosts by group.
-    #[serde(skip_serializing_if = "BTreeMap::is_empty")]
-    pub(crate) groups: BTreeMap<String, Vec<String>>,
+    groups: BTreeMap<String, Vec<String>>,
 }
 
 /// A host, or several that differ in a number.

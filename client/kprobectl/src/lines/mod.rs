@@ -5,14 +5,10 @@
 
 mod debuginfod;
 mod file;
-mod package;
 mod search;
-mod sources;
 
-pub(crate) use file::{DebugFile, DebugFiles};
-pub(crate) use package::keep;
+pub(crate) use file::{DebugFile, DebugFiles, Sources, keep};
 pub(crate) use search::{Build, Places};
-pub(crate) use sources::Sources;
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -141,7 +137,7 @@ impl Lines {
     /// The build that the first fitting file of `--debug` is of.
     pub(crate) fn build_of_file(&self, module: Option<&str>) -> Result<Build, LinesError> {
         for path in &self.debug {
-            if package::is_package(path) {
+            if file::is_package(path) {
                 return Err(LinesError::new(format!("the package `{}` is read for a host", path.display()))
                     .hint("make an index of it first: `kprobectl lines --make-index PACKAGE`"));
             }
@@ -170,7 +166,7 @@ impl Lines {
             (None, Target::Function { name, .. }) => module_of(client, name).await?,
             // The only file that is given says it.
             (None, _) => match self.debug.as_slice() {
-                [only] if !package::is_package(only) => DebugFile::open(only)?.identity()?.module,
+                [only] if !file::is_package(only) => DebugFile::open(only)?.identity()?.module,
                 _ => None,
             },
         };

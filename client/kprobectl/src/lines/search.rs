@@ -8,8 +8,7 @@ use std::path::{Path, PathBuf};
 use kprobed_lines::LinesError;
 
 use super::debuginfod;
-use super::file::{DebugFile, DebugFiles};
-use super::package;
+use super::file::{DebugFile, DebugFiles, is_package, of_package};
 use crate::config::{user_directory, variable};
 
 /// Files below a directory of modules, at most: a kernel has a few thousand.
@@ -112,11 +111,8 @@ pub(super) async fn find(
 fn of_given(build: &Build, given: &[PathBuf], places: &Places) -> Result<DebugFiles, LinesError> {
     let (mut main, mut others, mut told) = (None, Vec::new(), Vec::new());
     for path in given {
-        let file = if package::is_package(path) {
-            package::debug_information(path, build, places)?
-        } else {
-            Some(DebugFile::open(path)?)
-        };
+        let file =
+            if is_package(path) { of_package(path, build, places)? } else { Some(DebugFile::open(path)?) };
         let Some(file) = file else {
             told.push(format!("the package `{}` does not have it", path.display()));
             continue;

@@ -139,31 +139,23 @@ impl Count {
         }
         let mut stop = StopCondition::new()?;
         if let Some(name) = &life.keep {
-            let made = async {
+            let made = Box::pin(async {
                 let client = connect(global).await?;
                 if let Some(refused) = probes::not_kept(&probes::undefined(&client, &spec).await?) {
                     return Err(refused);
                 }
                 Ok::<_, Failure>(client.create_aggregation(name, spec, life.lease).await?)
-            };
-            let made = tokio::select! {
-                made = made => made?,
-                _ = stop.wait() => return Err(Failure::interrupted(Some(
-                    "the daemon may have made the aggregation: `kprobectl aggregations` shows them",
-                ))),
-            };
-            output.aggregation_kept(&made)?;
+            });
+            let left = "the daemon may have made the aggregation: `kprobectl aggregations` shows them";
+            output.aggregation_kept(&stop.unless_stopped(made, Some(left)).await?)?;
             return Ok(Exit::Success);
         }
-        let ready = async {
+        let ready = Box::pin(async {
             let client = connect(global).await?;
             let probes = probes::define(&client, &global.lines, &mut spec, output).await?;
             Ok::<_, Failure>((client, probes))
-        };
-        let (client, probes) = tokio::select! {
-            ready = ready => ready?,
-            _ = stop.wait() => return Err(Failure::interrupted(None)),
-        };
+        });
+        let (client, probes) = stop.unless_stopped(ready, None).await?;
         let interval = life.readings.interval.unwrap_or(IDLE_INTERVAL);
         // Not cancelled: the daemon would keep an aggregation that no client waits for.
         let stream = client.stream_aggregation(Source::Spec(spec), interval, life.readings.deltas).await?;
@@ -227,13 +219,10 @@ impl Counting {
     async fn end(&mut self) -> Result<AggregationSnapshot, Failure> {
         let name = self.stream.aggregation().name.clone();
         self.stop.begin(None);
-        let last = tokio::select! {
-            last = self.client.delete_aggregation(&name) => last?,
-            // A second signal.
-            _ = self.stop.wait() => return Err(Failure::interrupted(Some(
-                "the daemon deletes the aggregation when this command has ended",
-            ))),
-        };
+        let left = "the daemon deletes the aggregation when this command has ended";
+        // A second signal stops the wait.
+        let last = Box::pin(self.client.delete_aggregation(&name));
+        let last = self.stop.unless_stopped(last, Some(left)).await?;
         last.ok_or_else(|| {
             let hint = "the daemon's log has the reason: `journalctl -u kprobed`";
             Failure::refused("cannot read the final counts", hint)

@@ -6,8 +6,8 @@ use std::time::Duration;
 use kprobed_client::fleet::names;
 use tokio::time::Instant;
 
+use super::observed::AllCounts;
 use super::session::Session;
-use super::skipped_runs::AllCounts;
 use super::source::{Source, Step};
 use super::temporary_probes::{Deleted, Enabled, HostProbes};
 use crate::command::Failure;
@@ -44,8 +44,6 @@ pub(super) struct Follow<'a> {
     pub(super) before: Option<AllCounts>,
     /// Whether one host without an answer ends the run.
     pub(super) fail_fast: bool,
-    /// The child process.
-    pub(super) child: Option<Child>,
     /// All hosts are known, and all temporary probes record.
     pub(super) has_begun: bool,
 }
@@ -122,12 +120,11 @@ impl Follow<'_> {
         printer.start()?;
         let answering = self.source.answering();
         if answering.is_none_or(|(here, _)| here > 0) && !self.session.command.is_empty() {
-            self.child = Some(Child::start(&self.session.command)?);
+            stop.child = Some(Child::start(&self.session.command)?);
         }
         self.has_begun = true;
         // The duration counts from here: events can arrive now.
         stop.begin(self.session.duration);
-        stop.or_after(self.child.as_ref());
         let hosts = answering.map(|(here, hosts)| format!("{here} of {hosts} hosts"));
         match hosts.or_else(|| self.observing.take()) {
             Some(what) => Ok(printer.observing(&what)?),
@@ -136,8 +133,7 @@ impl Follow<'_> {
     }
 
     /// Reports what a host answered when its probes were enabled.
-    fn enabled(&mut self, enabled: Enabled, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
-        let Enabled { host, result } = enabled;
+    fn enabled(&mut self, (host, result): Enabled, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
         match result {
             Ok(messages) => printer.host_messages(&host, messages)?,
             Err(failure) => {

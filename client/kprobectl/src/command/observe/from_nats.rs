@@ -70,24 +70,15 @@ async fn connect(from: NatsArguments, global: &Global) -> Result<NatsSource, Fai
         let hint = "name the hosts with `--hosts`: globs and ranges are possible";
         return Err(Failure::usage(message, hint));
     }
-    NatsSource::connect(options(from, global)).await.map_err(|error| failure(&error))
-}
-
-fn options(from: NatsArguments, global: &Global) -> NatsOptions {
     let NatsArguments { url, stream, subject_prefix, credentials, token, password } = from;
     let credentials = credentials.map(NatsCredentials::File);
     let credentials = credentials.or_else(|| token.map(NatsCredentials::Token));
     let credentials = credentials.or_else(|| password.map(NatsCredentials::Password));
     let identity = global.cert.clone().zip(global.key.clone());
     let url = url.unwrap_or_default();
-    NatsOptions {
-        stream,
-        subject_prefix,
-        credentials,
-        ca: global.ca.clone(),
-        identity,
-        ..NatsOptions::new(url)
-    }
+    let ca = global.ca.clone();
+    let options = NatsOptions { url, stream, subject_prefix, credentials, ca, identity };
+    NatsSource::connect(options).await.map_err(|error| failure(&error))
 }
 
 /// The selected hosts of the stream.

@@ -7,10 +7,9 @@ mod follow;
 #[cfg(feature = "nats")]
 mod from_nats;
 mod joined;
+mod observed;
 mod options;
-mod selection_notes;
 mod session;
-mod skipped_runs;
 mod source;
 mod temporary_probes;
 
@@ -20,9 +19,7 @@ use clap::Args;
 use kprobed_client::api::EventOrder;
 use kprobed_client::event::StreamRequest;
 
-use self::options::{
-    Conditions, Delivery, NatsArguments, Order, OutputOptions, Selection, TimeRange, max_wait,
-};
+use self::options::{Conditions, Delivery, NatsArguments, OutputOptions, Selection, TimeRange, max_wait};
 use self::session::Session;
 use self::source::CursorFile;
 pub(super) use self::temporary_probes::{NO_EVENT, TemporaryProbes};
@@ -86,7 +83,7 @@ impl Arguments {
             duration: self.duration,
             max_wait: self.max_wait,
             quiet: self.quiet,
-            ordered: self.delivery.order == Order::Time,
+            ordered: self.delivery.order == EventOrder::Time,
             cursor_file,
             ends: self.start.ends(),
             once: self.delivery.no_reconnect,

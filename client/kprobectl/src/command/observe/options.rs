@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::time::{Duration, SystemTime};
 
-use clap::{Args, ValueEnum};
+use clap::Args;
 use jiff::Timestamp;
 use kprobed_client::api::{self, EventOrder, OverflowPolicy, Pace};
 use kprobed_client::event::StreamRequest;
@@ -15,7 +15,7 @@ use super::source::CursorFile;
 use crate::command::{Exit, Failure};
 use crate::global::{Format, Global};
 use crate::output::{EventStyle, TimeForm};
-use crate::quantity::{bytes, duration, point_in_time};
+use crate::quantity::{bytes, duration, named, point_in_time};
 
 /// Options that select events.
 #[derive(Clone, Debug, Args)]
@@ -89,11 +89,17 @@ pub(super) struct TimeRange {
 #[command(next_help_heading = "Delivery")]
 pub(super) struct Delivery {
     /// Order of events
-    #[arg(long, value_name = "HOW", default_value = "cpu")]
-    pub(super) order: Order,
+    #[arg(long, value_name = "HOW", default_value = "cpu", value_parser = named([
+        ("cpu", EventOrder::PerCpu, "As they are read: in order for each CPU"),
+        ("time", EventOrder::Time, "In the order of time, over all CPUs"),
+    ]))]
+    pub(super) order: EventOrder,
     /// What to optimise for [default: a compromise]
-    #[arg(long, value_name = "WHAT", conflicts_with = "from")]
-    pace: Option<PaceChoice>,
+    #[arg(long, value_name = "WHAT", conflicts_with = "from", value_parser = named([
+        ("latency", Pace::Latency, "Each event as early as possible"),
+        ("throughput", Pace::Throughput, "Little CPU time for many events"),
+    ]))]
+    pace: Option<Pace>,
     /// Show at most this many events per second, and report the others as lost [default: no limit]
     #[arg(long, value_name = "EVENTS", conflicts_with = "from")]
     rate: Option<u64>,
@@ -104,8 +110,16 @@ pub(super) struct Delivery {
     #[arg(long, value_name = "BYTES", value_parser = bytes, conflicts_with = "from")]
     queue_bytes: Option<u64>,
     /// What the daemon does when the queue is full
-    #[arg(long, value_name = "WHAT", default_value = "drop-oldest", conflicts_with = "from")]
-    overflow: Overflow,
+    #[arg(long, value_name = "WHAT", default_value = "drop-oldest", conflicts_with = "from", value_parser = named([
+        ("drop-oldest", OverflowPolicy::DropOldest, "Drops the oldest events in the queue"),
+        ("drop-newest", OverflowPolicy::DropNewest, "Drops the events that arrive"),
+        (
+            "disconnect",
+            OverflowPolicy::Disconnect,
+            "Ends the stream after the queue; the command connects again and reads the rest from the history",
+        ),
+    ]))]
+    overflow: OverflowPolicy,
     /// End if the connection is lost, instead of connecting again
     #[arg(long)]
     pub(super) no_reconnect: bool,
@@ -124,24 +138,6 @@ pub(super) struct OutputOptions {
     /// Show the date, the execution context and the address of every entry too; the same as `-o wide`
     #[arg(long)]
     wide: bool,
-}
-
-/// Order of events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Order {
-    /// As they are read: in order for each CPU
-    Cpu,
-    /// In the order of time, over all CPUs
-    Time,
-}
-
-/// Pace of delivery.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum PaceChoice {
-    /// Each event as early as possible
-    Latency,
-    /// Little CPU time for many events
-    Throughput,
 }
 
 /// Options for reading from NATS.
@@ -167,17 +163,6 @@ pub(super) struct NatsArguments {
     /// File with `USER:PASSWORD` [default: none]
     #[arg(long, value_name = "FILE", requires = "from", group = "secret")]
     pub(super) password: Option<PathBuf>,
-}
-
-/// Policy for a full queue.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
-pub(super) enum Overflow {
-    /// Drops the oldest events in the queue
-    DropOldest,
-    /// Drops the events that arrive
-    DropNewest,
-    /// Ends the stream after the queue; the command connects again and reads the rest from the history
-    Disconnect,
 }
 
 impl Selection {
@@ -296,24 +281,10 @@ impl TimeRange {
 
 impl Delivery {
     pub(super) fn apply(&self, request: StreamRequest) -> StreamRequest {
-        let pace = match self.pace {
-            None => Pace::Unspecified,
-            Some(PaceChoice::Latency) => Pace::Latency,
-            Some(PaceChoice::Throughput) => Pace::Throughput,
-        };
-        let overflow = match self.overflow {
-            Overflow::DropOldest => OverflowPolicy::DropOldest,
-            Overflow::DropNewest => OverflowPolicy::DropNewest,
-            Overflow::Disconnect => OverflowPolicy::Disconnect,
-        };
-        let order = match self.order {
-            Order::Cpu => EventOrder::PerCpu,
-            Order::Time => EventOrder::Time,
-        };
         request.delivery(api::Delivery {
-            order: order.into(),
-            pace: pace.into(),
-            overflow: overflow.into(),
+            order: self.order.into(),
+            pace: self.pace.unwrap_or_default().into(),
+            overflow: self.overflow.into(),
             queue_events: self.queue.unwrap_or_default(),
             queue_bytes: self.queue_bytes.unwrap_or_default(),
             max_events_per_second: self.rate.unwrap_or_default(),

@@ -12,9 +12,8 @@ use kprobed_client::merge::{HostAccount, HostState, MergeOptions, MergedStream};
 
 use super::follow::{End, Follow};
 use super::joined::JoinedCalls;
+use super::observed::{AllCounts, CountsBefore, ObservedProbes};
 use super::options::OutputOptions;
-use super::selection_notes::ObservedProbes;
-use super::skipped_runs::{AllCounts, CountsBefore};
 use super::source::{CursorFile, Source};
 use super::temporary_probes::{HostProbes, TemporaryProbes};
 use crate::command::connection::connect;
@@ -104,12 +103,10 @@ impl Session {
             let mut stop = StopCondition::new()?;
             // The daemon deletes probes that were already defined when their hold is dropped.
             let has_probes = !self.definitions.is_empty();
-            let opened = tokio::select! {
-                opened = self.open_one(calls, global, output) => opened?,
-                _ = stop.wait() => return Err(Failure::interrupted(
-                    has_probes.then_some("the daemon deletes the probes that it has defined for this command"),
-                )),
-            };
+            let left =
+                has_probes.then_some("the daemon deletes the probes that it has defined for this command");
+            let opened = Box::pin(self.open_one(calls, global, output));
+            let opened = stop.unless_stopped(opened, left).await?;
             return Ok(self.show(opened, stop, global, output).await?.0);
         };
         if !self.definitions.is_empty() {
@@ -292,9 +289,8 @@ impl Session {
         }
         printer.hosts_not_there(&missing)?;
         let fail_fast = global.fail_fast;
-        let (child, has_begun) = (None, false);
         let mut follow =
-            Follow { session: self, source, probes, observing, before, fail_fast, child, has_begun };
+            Follow { session: self, source, probes, observing, before, fail_fast, has_begun: false };
         let end = if is_interrupted {
             Ok(End::Interrupted)
         } else if fail_fast && !missing.is_empty() {
@@ -306,7 +302,7 @@ impl Session {
         let is_lost =
             is_one && !self.ends && matches!(end, Ok(End::Stopped(_))) && follow.source.started("").is_none();
         let mut end = follow.delete(end, &mut stop, &mut printer).await;
-        let Follow { mut source, probes, before, child, has_begun, .. } = follow;
+        let Follow { mut source, probes, before, has_begun, .. } = follow;
         // Those that are left are deleted by their daemons now.
         drop(probes);
         if !end.as_ref().is_err_and(Failure::is_broken_pipe)
@@ -348,7 +344,7 @@ impl Session {
             End::Stopped(reason) => reason.exit(limited),
             End::Enough | End::Over | End::Failed => Exit::Success,
         };
-        if let Some(child) = child.filter(|_| worst == Exit::Success) {
+        if let Some(child) = stop.child.take().filter(|_| worst == Exit::Success) {
             tokio::select! {
                 how = child.wait() => how.iter().for_each(|how| printer.note(how)),
                 () = stop.signal() => worst = Exit::Interrupted,

@@ -212,11 +212,8 @@ pub(super) struct HostProbes {
     form: Output,
 }
 
-/// Result of enabling the probes of a host: its messages, or why it failed.
-pub(super) struct Enabled {
-    pub(super) host: String,
-    pub(super) result: Result<String, Failure>,
-}
+/// A host whose probes were enabled: its messages, or why that failed.
+pub(super) type Enabled = (String, Result<String, Failure>);
 
 /// Result of deleting the probes of a host.
 pub(super) struct Deleted {
@@ -246,8 +243,7 @@ impl HostProbes {
         let (host, mut output) = (host.to_owned(), self.form.keeping());
         self.enabling.spawn(async move {
             let enabled = temporary.enable(started.as_ref(), &mut output).await;
-            let result = enabled.map(|()| output.into_kept().messages);
-            Enabled { host, result }
+            (host, enabled.map(|()| output.into_kept().messages))
         });
     }
 

@@ -1,58 +1,152 @@
-//! Hosts that `--hosts` and `--host-selector` select.
+//! Hosts of a context by name, with addresses, labels and groups; and those that `--hosts` and `--host-selector`
+//! select.
 //!
 //! Owns the terms of `--hosts`: names, globs, ranges, groups, addresses, files, and the hosts
 //! that did not answer in the last run.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use kprobed_client::fleet::names;
 use kprobed_client::{Target, TargetError};
-use kprobed_lang::model::LabelSelector;
+use kprobed_lang::model::{Glob, LabelSelector};
+use serde::Serialize;
 
-use super::inventory::{NamedHost, beside};
-use super::{Config, ConfigError, Context, state_file};
+use super::{Config, ConfigError, Context, Inventory, is_name, state_file};
 
-/// The hosts that a command line selects.
-pub(crate) struct Targets<'a> {
-    pub(crate) terms: &'a [String],
-    pub(crate) selector: Option<&'a LabelSelector>,
-    /// What standard input has, for the term `-`.
-    pub(crate) input: &'a str,
+/// A host of the inventory, or an address that was given.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub(crate) struct NamedHost {
+    pub(crate) name: String,
+    pub(crate) address: String,
+    pub(crate) domain: Option<String>,
+    pub(crate) labels: BTreeMap<String, String>,
+    pub(crate) groups: Vec<String>,
+    /// It is an address and nothing else: the inventory does not have it.
+    #[serde(skip)]
+    is_address: bool,
 }
 
-impl Targets<'_> {
-    /// The selected hosts, each once, in the order in which they are named.
-    pub(crate) fn choose(&self, context: Option<(&str, &Context)>) -> Result<Vec<NamedHost>, ConfigError> {
-        let inventory = match context {
-            Some((_, context)) => context.whole()?.expanded()?,
-            None => Vec::new(),
-        };
-        let all = ["all".to_owned()];
-        let terms = if self.terms.is_empty() { &all } else { self.terms };
-        let mut chosen = HostChoice { inventory: &inventory, hosts: Vec::new(), seen: BTreeSet::new() };
-        for list in terms {
-            for term in names::split(list) {
-                match term {
-                    "-" => chosen.add_lines(self.input)?,
-                    "@failed" => chosen.add_lines(&failed(context.map(|(name, _)| name))?)?,
-                    _ => match term.strip_prefix('@') {
-                        Some(path) => chosen.add_lines(&read(Path::new(path))?)?,
-                        None => chosen.add(term)?,
-                    },
+impl NamedHost {
+    fn is_called(&self, pattern: &str) -> bool {
+        Glob::new(pattern).matches(&self.name)
+    }
+
+    /// A host that is an address and nothing else.
+    fn of_address(address: &str) -> Self {
+        Self {
+            name: address.to_owned(),
+            address: address.to_owned(),
+            domain: None,
+            labels: BTreeMap::new(),
+            groups: Vec::new(),
+            is_address: true,
+        }
+    }
+
+    /// The name in its certificate, if that is not the host of its address. `of_all` is the name
+    /// for all hosts, in which `{}` stands for the host's name in the inventory.
+    pub(crate) fn certificate_name(&self, of_all: Option<&String>) -> Option<String> {
+        let of_all = of_all.filter(|of_all| !self.is_address || !of_all.contains("{}"));
+        self.domain.clone().or_else(|| of_all.map(|domain| domain.replace("{}", &self.name)))
+    }
+}
+
+impl Context {
+    /// Each of its hosts by its own name, sorted, with those of its inventory file. Addresses and domains have the name
+    /// in place of `{}`.
+    pub(crate) fn named_hosts(&self) -> Result<Vec<NamedHost>, ConfigError> {
+        let (mut hosts, mut groups) = (self.hosts.clone(), self.groups.clone());
+        if let Some(path) = &self.inventory {
+            let path = beside(path)?;
+            let text = read(&path)?;
+            let file: Inventory =
+                super::read_yaml(&text).map_err(|problem| ConfigError::Form { path, problem })?;
+            for (name, entry) in file.hosts {
+                if hosts.insert(name.clone(), entry).is_some() {
+                    return Err(ConfigError::Twice(name));
+                }
+            }
+            groups.extend(file.groups);
+        }
+        let mut all = BTreeMap::new();
+        for (key, entry) in hosts {
+            let entry = entry.unwrap_or_default();
+            for name in names::expand(&key)? {
+                if !is_name(&name) {
+                    return Err(ConfigError::Name(name));
+                }
+                let put = |text: &String| text.replace("{}", &name);
+                let host = NamedHost {
+                    address: entry.address.as_ref().map_or_else(|| name.clone(), put),
+                    domain: entry.domain.as_ref().map(put),
+                    labels: entry.labels.clone(),
+                    groups: Vec::new(),
+                    is_address: false,
+                    name: name.clone(),
+                };
+                if all.insert(name.clone(), host).is_some() {
+                    return Err(ConfigError::Twice(name));
                 }
             }
         }
-        let mut hosts = chosen.hosts;
-        hosts.retain(|host| {
-            let value = |key: &str| host.labels.get(key).map(String::as_str);
-            self.selector.is_none_or(|selector| selector.fits(value))
-        });
-        if hosts.is_empty() {
-            return Err(ConfigError::NoMatch(terms.join(",")));
+        for (group, members) in &groups {
+            for member in members {
+                let wanted = names::expand(member)?;
+                for host in all.values_mut().filter(|host| wanted.iter().any(|wanted| host.is_called(wanted)))
+                {
+                    if host.groups.last() != Some(group) {
+                        host.groups.push(group.clone());
+                    }
+                }
+            }
         }
-        Ok(hosts)
+        Ok(all.into_values().collect())
     }
+}
+
+/// A path that is relative to the configuration file.
+fn beside(path: &Path) -> Result<PathBuf, ConfigError> {
+    let file = Config::path()?;
+    Ok(file.parent().map_or_else(|| path.to_owned(), |directory| directory.join(path)))
+}
+
+/// The hosts that a command line selects, each once, in the order in which they are named. `input`: what standard input
+/// has, for the term `-`.
+pub(crate) fn choose(
+    terms: &[String],
+    selector: Option<&LabelSelector>,
+    input: &str,
+    context: Option<(&str, &Context)>,
+) -> Result<Vec<NamedHost>, ConfigError> {
+    let inventory = match context {
+        Some((_, context)) => context.named_hosts()?,
+        None => Vec::new(),
+    };
+    let all = ["all".to_owned()];
+    let terms = if terms.is_empty() { &all } else { terms };
+    let mut chosen = HostChoice { inventory: &inventory, hosts: Vec::new(), seen: BTreeSet::new() };
+    for list in terms {
+        for term in names::split(list) {
+            match term {
+                "-" => chosen.add_lines(input)?,
+                "@failed" => chosen.add_lines(&failed(context.map(|(name, _)| name))?)?,
+                _ => match term.strip_prefix('@') {
+                    Some(path) => chosen.add_lines(&read(Path::new(path))?)?,
+                    None => chosen.add(term)?,
+                },
+            }
+        }
+    }
+    let mut hosts = chosen.hosts;
+    hosts.retain(|host| {
+        let value = |key: &str| host.labels.get(key).map(String::as_str);
+        selector.is_none_or(|selector| selector.fits(value))
+    });
+    if hosts.is_empty() {
+        return Err(ConfigError::NoMatch(terms.join(",")));
+    }
+    Ok(hosts)
 }
 
 struct HostChoice<'a> {
@@ -179,9 +273,8 @@ groups:
         let terms: Vec<_> = terms.iter().map(|term| (*term).to_owned()).collect();
         let selector = selector.map(|text| text.parse().unwrap());
         let input = "db1 # here\n\nweb003\n";
-        let targets = Targets { terms: &terms, selector: selector.as_ref(), input };
         let context = context();
-        let hosts = targets.choose(Some(("test", &context)))?;
+        let hosts = choose(&terms, selector.as_ref(), input, Some(("test", &context)))?;
         Ok(hosts.iter().map(|host| host.name.as_str()).collect::<Vec<_>>().join(" "))
     }
 
@@ -202,7 +295,7 @@ groups:
     #[test]
     fn certificates_have_the_name_of_the_inventory_or_of_the_address() {
         let (pattern, fixed) = ("{}.internal".to_owned(), "kprobed".to_owned());
-        let inventory = context().whole().unwrap().expanded().unwrap();
+        let inventory = context().named_hosts().unwrap();
         let bare = inventory.iter().find(|host| host.name == "bare").unwrap();
         let address = NamedHost::of_address("web1.example.org:7443");
         assert_eq!(bare.certificate_name(Some(&pattern)).unwrap(), "bare.internal");
@@ -217,9 +310,7 @@ groups:
     #[test]
     fn addresses_have_a_port() {
         let places: Vec<_> = context()
-            .whole()
-            .unwrap()
-            .expanded()
+            .named_hosts()
             .unwrap()
             .iter()
             .map(|host| place(host, Some(7443), str::parse).unwrap().to_string())
