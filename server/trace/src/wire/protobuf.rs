@@ -6,7 +6,11 @@
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
 use bytes::{BufMut as _, BytesMut};
-use prost::encoding::{WireType, encode_key, encode_varint};
+
+/// Wire types (protobuf encoding, "Message structure").
+const VARINT: u32 = 0;
+const FIXED64: u32 = 1;
+const LENGTH_DELIMITED: u32 = 2;
 
 /// Bytes of the length of a nested message: 28 bits are far more than the largest batch needs.
 const LENGTH_BYTES: usize = 4;
@@ -23,11 +27,23 @@ pub(super) struct Nested {
 pub(super) struct Writer<'a>(pub(super) &'a mut BytesMut);
 
 impl Writer<'_> {
+    fn raw_varint(&mut self, mut value: u64) {
+        while value >= 0x80 {
+            self.0.put_u8(value.to_le_bytes()[0] | 0x80);
+            value >>= 7;
+        }
+        self.0.put_u8(value.to_le_bytes()[0]);
+    }
+
+    fn key(&mut self, field: u32, wire_type: u32) {
+        self.raw_varint(u64::from(field << 3 | wire_type));
+    }
+
     /// An integer; nothing for 0, which is the value of an absent field.
     pub(super) fn varint(&mut self, field: u32, value: u64) {
         if value != 0 {
-            encode_key(field, WireType::Varint, self.0);
-            encode_varint(value, self.0);
+            self.key(field, VARINT);
+            self.raw_varint(value);
         }
     }
 
@@ -39,7 +55,7 @@ impl Writer<'_> {
     /// A `fixed64`.
     pub(super) fn fixed64(&mut self, field: u32, value: u64) {
         if value != 0 {
-            encode_key(field, WireType::SixtyFourBit, self.0);
+            self.key(field, FIXED64);
             self.0.put_u64_le(value);
         }
     }
@@ -47,16 +63,16 @@ impl Writer<'_> {
     /// Bytes; nothing for none.
     pub(super) fn bytes(&mut self, field: u32, bytes: &[u8]) {
         if !bytes.is_empty() {
-            encode_key(field, WireType::LengthDelimited, self.0);
-            encode_varint(bytes.len() as u64, self.0);
+            self.key(field, LENGTH_DELIMITED);
+            self.raw_varint(bytes.len() as u64);
             self.0.extend_from_slice(bytes);
         }
     }
 
     /// Room for this many bytes of a field, zeroed, for the caller to fill.
     pub(super) fn room(&mut self, field: u32, bytes: usize) -> &mut [u8] {
-        encode_key(field, WireType::LengthDelimited, self.0);
-        encode_varint(bytes as u64, self.0);
+        self.key(field, LENGTH_DELIMITED);
+        self.raw_varint(bytes as u64);
         let start = self.0.len();
         self.0.resize(start.saturating_add(bytes), 0);
         self.0.get_mut(start..).unwrap_or_default()
@@ -64,7 +80,7 @@ impl Writer<'_> {
 
     /// Begins a nested message.
     pub(super) fn begin(&mut self, field: u32) -> Nested {
-        encode_key(field, WireType::LengthDelimited, self.0);
+        self.key(field, LENGTH_DELIMITED);
         let length_at = self.0.len();
         self.0.put_bytes(0, LENGTH_BYTES);
         Nested { length_at }

@@ -37,17 +37,17 @@ impl MessageRow for ProbeLedger {
         Column::new("HITS", |probe| of_probe(probe, probe.hits)),
         Column::new("= READ", |probe| Cell::number(probe.read)),
         Column::optional("+ UNDECODABLE", |probe| Cell::number(probe.undecodable)),
-        Column::optional("+ NOT READ", |probe| of_probe(probe, Some(probe.not_read)))
+        Column::<Self>::optional("+ NOT READ", |probe| of_probe(probe, Some(probe.not_read)))
             .meaning("LOST + DISABLED + FILTERED + OWN + UNEXPLAINED"),
-        Column::optional("LOST", |probe| of_probe(probe, probe.lost))
+        Column::<Self>::optional("LOST", |probe| of_probe(probe, probe.lost))
             .meaning("in buffers, in a pause, or taken by another program"),
-        Column::optional("DISABLED", |probe| of_probe(probe, Some(probe.disabled)))
+        Column::<Self>::optional("DISABLED", |probe| of_probe(probe, Some(probe.disabled)))
             .meaning("while it was off"),
         Column::optional("FILTERED", |probe| of_probe(probe, probe.filtered)),
-        Column::optional("OWN", |probe| of_probe(probe, probe.own)).meaning("by kprobed itself"),
-        Column::optional("UNEXPLAINED", |probe| of_probe(probe, probe.unexplained))
+        Column::<Self>::optional("OWN", |probe| of_probe(probe, probe.own)).meaning("by kprobed itself"),
+        Column::<Self>::optional("UNEXPLAINED", |probe| of_probe(probe, probe.unexplained))
             .meaning("what is left since another program has changed what is recorded"),
-        Column::optional("NMISSED", |probe| of_probe(probe, Some(probe.nmissed)))
+        Column::<Self>::optional("NMISSED", |probe| of_probe(probe, Some(probe.nmissed)))
             .meaning("skipped by the kernel"),
         Column::wide("PAUSED", |probe| of_probe(probe, Some(probe.paused))),
         Column::wide("FIRST READ", |probe| first(probe.read_span.as_ref())),
@@ -62,10 +62,11 @@ impl MessageRow for BufferLedger {
         Column::new("OVERRUN", |buffer| Cell::number(buffer.overrun)),
         Column::<Self>::optional("COMMIT OVERRUN", |buffer| Cell::number(buffer.commit_overrun))
             .meaning("writers nested too deep"),
-        Column::optional("DROPPED EVENTS", |buffer| Cell::number(buffer.dropped_events))
+        Column::<Self>::optional("DROPPED EVENTS", |buffer| Cell::number(buffer.dropped_events))
             .meaning("full, overwriting off"),
-        Column::optional("TAKEN", |buffer| Cell::number(buffer.taken)).meaning("read by another program"),
-        Column::optional("RESETS", |buffer| Cell::number(buffer.resets))
+        Column::<Self>::optional("TAKEN", |buffer| Cell::number(buffer.taken))
+            .meaning("read by another program"),
+        Column::<Self>::optional("RESETS", |buffer| Cell::number(buffer.resets))
             .meaning("emptied by another program"),
         Column::optional("UNDECODABLE", |buffer| Cell::number(buffer.undecodable)),
         Column::optional("PAGES", |buffer| Cell::number(buffer.pages)),
@@ -86,13 +87,14 @@ impl MessageRow for SubscriberLedger {
         Column::optional("+ QUEUED", |subscriber| Cell::number(subscriber.queued)),
         Column::<Self>::optional("+ DROPPED", |subscriber| Cell::number(subscriber.dropped))
             .meaning("queue full"),
-        Column::optional("+ LIMITED", |subscriber| Cell::number(subscriber.limited)).meaning("over its rate"),
+        Column::<Self>::optional("+ LIMITED", |subscriber| Cell::number(subscriber.limited))
+            .meaning("over its rate"),
         Column::optional("+ SAMPLED OUT", |subscriber| Cell::number(subscriber.sampled_out)),
         Column::optional("+ FILTERED", |subscriber| Cell::number(subscriber.filtered)),
         Column::optional("+ NOT SELECTED", |subscriber| Cell::number(subscriber.not_selected)),
-        Column::optional("REPLAYED", |subscriber| Cell::number(subscriber.replayed))
+        Column::<Self>::optional("REPLAYED", |subscriber| Cell::number(subscriber.replayed))
             .meaning("events of the history, no part of READ"),
-        Column::optional("EXPIRED", |subscriber| Cell::number(subscriber.expired))
+        Column::<Self>::optional("EXPIRED", |subscriber| Cell::number(subscriber.expired))
             .meaning("events of the history that are gone, no part of READ"),
         Column::new("SINCE", |subscriber| Cell::time(subscriber.start_time.as_ref())),
         Column::wide("OVERFLOW", |subscriber| Cell::text(overflow(subscriber))),
@@ -111,10 +113,10 @@ impl MessageRow for SpoolLedger {
         Column::new("= STORED", |spool| Cell::number(spool.stored)),
         Column::<Self>::optional("+ IN MEMORY", |spool| Cell::number(spool.in_memory))
             .meaning("until the disk works again"),
-        Column::optional("+ NOT STORED", |spool| Cell::number(spool.not_stored))
+        Column::<Self>::optional("+ NOT STORED", |spool| Cell::number(spool.not_stored))
             .meaning("disk full, failing or too slow"),
-        Column::optional("AVAILABLE", |spool| Cell::number(spool.available)).meaning("on disk now"),
-        Column::optional("EXPIRED", |spool| Cell::number(spool.expired))
+        Column::<Self>::optional("AVAILABLE", |spool| Cell::number(spool.available)).meaning("on disk now"),
+        Column::<Self>::optional("EXPIRED", |spool| Cell::number(spool.expired))
             .meaning("deleted to stay within the limits"),
         Column::optional("BYTES", |spool| Cell::number(spool.bytes)),
         Column::optional("OLDEST", |spool| Cell::time(spool.oldest_time.as_ref())),
@@ -130,11 +132,12 @@ impl MessageRow for ExporterLedger {
         Column::new("= ACKNOWLEDGED", |exporter| Cell::number(exporter.acknowledged)),
         Column::<Self>::optional("+ QUEUED", |exporter| Cell::maybe(exporter.queued))
             .meaning("in the history"),
-        Column::optional("+ DROPPED", |exporter| Cell::number(exporter.dropped)).meaning("refused finally"),
-        Column::optional("+ EXPIRED", |exporter| Cell::number(exporter.expired))
+        Column::<Self>::optional("+ DROPPED", |exporter| Cell::number(exporter.dropped))
+            .meaning("refused finally"),
+        Column::<Self>::optional("+ EXPIRED", |exporter| Cell::number(exporter.expired))
             .meaning("gone from the history"),
         Column::optional("+ NOT SELECTED", |exporter| Cell::number(exporter.not_selected)),
-        Column::optional("FAILURES", |exporter| Cell::number(exporter.failures))
+        Column::<Self>::optional("FAILURES", |exporter| Cell::number(exporter.failures))
             .meaning("attempts, no part of READ"),
         Column::new("DESTINATION", |exporter| Cell::text(&exporter.destination)),
         Column::wide("ACKNOWLEDGED AT", |exporter| Cell::time(exporter.acknowledged_time.as_ref())),

@@ -310,7 +310,9 @@ pub(super) fn carry_out(
         }
         Step::Settle(cutover, done) => {
             if cutover.is_some() {
-                cpus.iter_mut().for_each(|cpu| cpu.look_at_stats(target));
+                for cpu in cpus.iter_mut() {
+                    cpu.look_at_stats(target);
+                }
             }
             settle(cpus, cutover.as_deref(), target);
             answer(&done, ());
