@@ -381,6 +381,20 @@ impl Fetch {
         let span = self.span;
         Self { kind: FetchKind::Deref { user: false, offset, inner: Box::new(self) }, span }
     }
+
+    /// The memory so many bytes further on, if its offset can be expressed. A member path has no spelling for that.
+    pub fn shifted(&self, bytes: u64) -> Option<Self> {
+        let mut shifted = self.clone();
+        match &mut shifted.kind {
+            FetchKind::Deref { offset, .. } => *offset = offset.checked_add(i32::try_from(bytes).ok()?)?,
+            FetchKind::Memory(MemoryAddress::Address(address)) => *address = address.checked_add(bytes)?,
+            FetchKind::Memory(MemoryAddress::Symbol { offset, .. }) => {
+                *offset = offset.checked_add(i64::try_from(bytes).ok()?)?;
+            }
+            _ => return None,
+        }
+        Some(shifted)
+    }
 }
 
 impl Argument {

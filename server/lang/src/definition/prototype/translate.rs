@@ -10,7 +10,7 @@ use super::super::diagnostic::Diagnostic;
 use super::super::features::Features;
 use super::super::rewrite::Rewritten;
 use super::ast::{Atom, Field, FieldType, Prototype, Source};
-use super::walk::{Target, walk};
+use super::walk::walk;
 
 /// The group of the events of 2018.
 const GROUP: &str = "functions";
@@ -89,25 +89,24 @@ impl Translation<'_> {
             let message = "no argument is left for this field";
             return Err(Diagnostic::error(Code::TooManyArgs, field.span, message));
         }
-        let (target, name_span) = match &field.source {
+        let (fetch, name_span) = match &field.source {
             Source::Parameter { name, steps } => {
                 let parameter = FetchKind::Argument(field.parameter);
-                let target = walk(field, name, steps, parameter, &mut self.warnings)?;
-                (target, name.span)
+                (walk(field, name, steps, parameter, &mut self.warnings)?, name.span)
             }
             Source::Fixed { name, address, span } => {
-                (Target::Fixed(address.clone()), name.as_ref().map_or(*span, |name| name.span))
+                let fetch = Fetch { kind: FetchKind::Memory(address.clone()), span: *span };
+                (fetch, name.as_ref().map_or(*span, |name| name.span))
             }
         };
         let name = self.name(field, name_span);
         let base = self.base_type(field);
         let count = field.ty.count.filter(|_| field.ty.atom != Atom::Char);
         match count {
-            Some(count) if count > ELEMENTS_MAX => self.split(field, &name, base, &target, count),
+            Some(count) if count > ELEMENTS_MAX => self.split(field, &name, base, &fetch, count),
             _ => {
                 let count = count.and_then(|count| u8::try_from(count).ok());
-                let fetch = target.at(0).ok_or_else(|| out_of_reach(field))?;
-                self.push(field, name, fetch, base, count);
+                self.push(field, name, fetch.kind, base, count);
                 Ok(())
             }
         }
@@ -129,7 +128,7 @@ impl Translation<'_> {
         field: &Field,
         name: &Name,
         base: BaseType,
-        target: &Target,
+        first: &Fetch,
         count: u64,
     ) -> Result<(), Diagnostic> {
         let parts = count.div_ceil(ELEMENTS_MAX);
@@ -142,9 +141,12 @@ impl Translation<'_> {
             while self.is_taken(&part.text) {
                 part.text.push('_');
             }
-            let fetch = target.at(start * field.ty.atom.bytes()).ok_or_else(|| out_of_reach(field))?;
+            let fetch = first.shifted(start * field.ty.atom.bytes()).ok_or_else(|| {
+                let message = "the end of the array is out of reach of an offset";
+                Diagnostic::error(Code::OffsetTruncated, field.span, message)
+            })?;
             let length = u8::try_from(ELEMENTS_MAX.min(count - start)).ok();
-            self.push(field, part, fetch, base, length);
+            self.push(field, part, fetch.kind, base, length);
         }
         let message = format!(
             "an argument has at most 64 elements: `{}` becomes {parts} arguments, each with the index of its first",
@@ -233,9 +235,4 @@ fn unbounded(field: &Field, count: u64) -> Diagnostic {
     } else {
         warning
     }
-}
-
-fn out_of_reach(field: &Field) -> Diagnostic {
-    let message = "the end of the array is out of reach of an offset";
-    Diagnostic::error(Code::OffsetTruncated, field.span, message)
 }
