@@ -9,7 +9,7 @@ use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
 use super::super::features::Features;
 use super::super::rewrite::Rewritten;
-use super::ast::{Atom, Field, FieldType, Prototype, Source};
+use super::ast::{Field, FieldType, Prototype, Source};
 use super::walk::walk;
 
 /// The group of the events of 2018.
@@ -101,7 +101,7 @@ impl Translation<'_> {
         };
         let name = self.name(field, name_span);
         let base = self.base_type(field);
-        let count = field.ty.count.filter(|_| field.ty.atom != Atom::Char);
+        let count = field.ty.count.filter(|_| field.ty.atom.base != BaseType::Char);
         match count {
             Some(count) if count > ELEMENTS_MAX => self.split(field, &name, base, &fetch, count),
             _ => {
@@ -190,38 +190,26 @@ impl Translation<'_> {
 
     fn base_type(&mut self, field: &Field) -> BaseType {
         let FieldType { unsigned, atom, count, span } = field.ty;
-        let integer = |width| if unsigned { BaseType::Unsigned(width) } else { BaseType::Signed(width) };
-        if unsigned && matches!(atom, Atom::Symbol | Atom::String) {
-            let message = format!("`unsigned` means nothing for a {}", atom.name());
+        if unsigned && matches!(atom.base, BaseType::Symbol | BaseType::String) {
+            let message = format!("`unsigned` means nothing for a {}", atom.name);
             self.warnings.push(Diagnostic::warning(Code::Completed, span, message));
         }
-        match atom {
-            Atom::U(width) => BaseType::Unsigned(width),
-            Atom::S(width) => integer(width),
+        match (atom.base, count) {
+            (BaseType::Char, Some(count)) => {
+                self.warnings.push(unbounded(field, count));
+                BaseType::String
+            }
+            (BaseType::Char, None) if !self.features.char_type => {
+                let shown =
+                    if unsigned { BaseType::Unsigned(Width::W8) } else { BaseType::Signed(Width::W8) };
+                let message =
+                    format!("this kernel has no type for a character: it is shown as a number (`{shown}`)");
+                self.warnings.push(Diagnostic::warning(Code::Completed, span, message));
+                shown
+            }
             // Shown in decimal, as in 2018.
-            Atom::X(width) if unsigned => BaseType::Unsigned(width),
-            Atom::X(width) => BaseType::Hex(width),
-            Atom::Char => match count {
-                Some(count) => {
-                    self.warnings.push(unbounded(field, count));
-                    BaseType::String
-                }
-                None if self.features.char_type => BaseType::Char,
-                None => {
-                    let shown = integer(Width::W8);
-                    let message = format!(
-                        "this kernel has no type for a character: it is shown as a number (`{shown}`)"
-                    );
-                    self.warnings.push(Diagnostic::warning(Code::Completed, span, message));
-                    shown
-                }
-            },
-            Atom::Short => integer(Width::W16),
-            Atom::Int => integer(Width::W32),
-            Atom::Long => integer(Width::W64),
-            Atom::SizeT => BaseType::Unsigned(Width::W64),
-            Atom::Symbol => BaseType::Symbol,
-            Atom::String => BaseType::String,
+            (BaseType::Signed(width) | BaseType::Hex(width), _) if unsigned => BaseType::Unsigned(width),
+            (base, _) => base,
         }
     }
 }

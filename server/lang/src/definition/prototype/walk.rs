@@ -6,10 +6,10 @@
 //! about that, a warning names a spelling on which they agree. Never chooses a type.
 
 use super::super::Span;
-use super::super::ast::{Fetch, FetchKind, Name};
+use super::super::ast::{BaseType, Fetch, FetchKind, Name};
 use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
-use super::ast::{Atom, Field, Step, StepKind};
+use super::ast::{Field, Step, StepKind};
 
 /// What `field`, or the first element of its array, is read from: it starts at `parameter` and goes on with `steps`.
 pub(super) fn walk(
@@ -33,8 +33,8 @@ pub(super) fn walk(
         Diagnostic::warning(Code::AmbiguousPrototype, field.span, message)
             .with_hint(format!("`{safe}` says the same and cannot be misread"))
     };
-    match (field.ty.atom, field.ty.count) {
-        (Atom::String, _) => {
+    match (field.ty.atom.base, field.ty.count) {
+        (BaseType::String, _) => {
             if walk.pending && walk.brackets == 1 {
                 let message = "the bracket is read as a pointer to the string, not as its first byte";
                 warnings.push(warn(message, with_step(field, name, steps, StepKind::Add(0))));
