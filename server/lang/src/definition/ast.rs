@@ -231,6 +231,32 @@ impl Register {
     }
 }
 
+/// The first arguments of a function, in order (System V psABI 3.2.3). The others are on the stack, above the return
+/// address.
+const ARGUMENT_REGISTERS: [Register; 6] =
+    [Register("di"), Register("si"), Register("dx"), Register("cx"), Register("r8"), Register("r9")];
+
+impl FetchKind {
+    /// The register or the word of the stack that holds an argument, counted from 1, when its function starts.
+    pub fn of_argument(number: u32) -> Option<Self> {
+        match (1..).zip(ARGUMENT_REGISTERS).find(|(of, _)| *of == number) {
+            Some((_, register)) => Some(Self::Register(register)),
+            None => number.checked_sub(6).filter(|index| *index > 0).map(Self::StackNth),
+        }
+    }
+
+    /// The number of the argument, from 1, that a register or a word of the stack holds when its function starts.
+    pub fn held_argument(&self) -> Option<u32> {
+        match self {
+            Self::Register(register) => {
+                (1..).zip(ARGUMENT_REGISTERS).find(|(_, of)| of == register).map(|(number, _)| number)
+            }
+            Self::StackNth(index @ 1..) => index.checked_add(6),
+            _ => None,
+        }
+    }
+}
+
 /// How a value is read and shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Type {

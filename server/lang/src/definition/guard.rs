@@ -38,7 +38,6 @@ use super::code::Code;
 use super::dangerous;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::legacy::ARGUMENT_REGISTERS;
 use super::line::LINE_MAX_BYTES;
 use super::names::EVENT_NAME_MAX_BYTES;
 use super::program;
@@ -151,8 +150,9 @@ pub fn unproven(definition: &ProbeDefinition, features: &Features) -> Vec<Unprov
 /// the number of the argument. The function may have used the register for anything since its
 /// entry.
 pub fn register_at_return(definition: &ProbeDefinition, argument: &Argument) -> Option<(Register, u32)> {
-    let FetchKind::Register(register) = argument.fetch.root().kind else { return None };
-    let number = (1..).zip(ARGUMENT_REGISTERS).find(|(_, name)| *name == register.name())?.0;
+    let kind = &argument.fetch.root().kind;
+    let FetchKind::Register(register) = *kind else { return None };
+    let number = kind.held_argument()?;
     (definition.kind == ProbeKind::Return).then_some((register, number))
 }
 

@@ -30,11 +30,11 @@
 //! parses.
 
 use super::Span;
-use super::ast::{Argument, Fetch, FetchKind, Place, ProbeKind, Register};
+use super::ast::{Argument, Fetch, FetchKind, Place};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::fetch::{STACK_WORDS, bad_argument_number};
+use super::fetch::{FetchParser, STACK_WORDS, Site, bad_argument_number};
 use super::line::Word;
 use super::parse::place_of;
 use super::rewrite::Rewritten;
@@ -65,10 +65,6 @@ pub(super) enum OldWord {
     ReturnAddress,
 }
 
-/// The first arguments of a function on x86-64; the others are on the stack, above the return
-/// address.
-pub(super) const ARGUMENT_REGISTERS: [&str; 6] = ["di", "si", "dx", "cx", "r8", "r9"];
-
 impl OldWord {
     /// The word of 2009 with this spelling.
     pub(super) fn named(text: &str) -> Option<Self> {
@@ -98,16 +94,6 @@ pub(super) fn modern_spelling(word: &str) -> Option<String> {
         }
         OldWord::StackNth => format!("stack entries are written `$stack{}` today", &word[1..]),
     })
-}
-
-/// The place of argument `index` (from 0) if a function started here.
-fn argument_location(index: u32) -> Option<FetchKind> {
-    let register = usize::try_from(index).ok().and_then(|index| ARGUMENT_REGISTERS.get(index));
-    match register {
-        Some(name) => Register::named(name).map(FetchKind::Register),
-        // The first word on the stack is the return address.
-        None => index.checked_sub(5).map(FetchKind::StackNth),
-    }
 }
 
 /// The problem of an `ra` that is not a whole argument of a return probe.
@@ -164,7 +150,11 @@ pub(super) fn rewritten(
 ) -> Option<OldLine> {
     let [head, place_word, arguments @ ..] = words else { return None };
     let (kind, place) = place_of(*head, *place_word, features)?;
-    let rewriter = Rewriter { kind, place, features, bare, names };
+    let rewriter = Rewriter {
+        fetch: FetchParser::new(place.as_ref(), kind, features, names),
+        starts_function: matches!(&place, Some(Place::Symbol { offset: 0, .. })),
+        bare,
+    };
     let mut line = OldLine { rewritten: Rewritten::default(), warnings: Vec::new(), findings: Vec::new() };
     for word in [head, place_word] {
         line.rewritten.begin_word(word.span());
@@ -195,45 +185,30 @@ pub(super) fn rewritten(
 
 /// Rewrites the words of one line.
 struct Rewriter<'f> {
-    kind: ProbeKind,
-    /// Absent if it cannot be parsed.
-    place: Option<Place>,
-    features: &'f Features,
+    fetch: FetchParser<'f>,
+    /// Whether the place is the start of the function that it names.
+    starts_function: bool,
     bare: BareWords,
-    names: &'f dyn KernelNames,
 }
 
 impl Rewriter<'_> {
     /// Whether this is a return probe of a function. One at an address is not known to be.
     fn is_return(&self) -> bool {
-        self.kind == ProbeKind::Return && !matches!(self.place, Some(Place::Address { .. }))
+        self.fetch.site == Site::Return
     }
 
     /// The word of 2009 in `word`, if it is one.
     fn old_word(&self, word: Word<'_>) -> Option<OldWord> {
         let old = OldWord::named(word.text)?;
-        let is_old = match self.bare {
-            BareWords::OldWhereFree => !self.is_parameter(word),
-            BareWords::Old => true,
-        };
-        is_old.then_some(old)
+        (self.bare == BareWords::Old || !self.is_parameter(word)).then_some(old)
     }
 
     /// Whether `word` can be the name of a parameter. It cannot if the function is known not to
     /// have it, or if no kernel resolves names at this place.
     fn is_parameter(&self, word: Word<'_>) -> bool {
-        let known = match &self.place {
-            Some(Place::Symbol { module, symbol, .. }) => {
-                self.names.has_parameter(module.as_deref(), symbol, word.text)
-            }
-            _ => None,
-        };
-        let has_arguments_here = match (&self.place, self.kind) {
-            (Some(Place::Address { .. } | Place::Event { .. }), _) => false,
-            (_, ProbeKind::Entry | ProbeKind::Event) => true,
-            (_, ProbeKind::Return) => self.features.retprobe_args,
-        };
-        has_arguments_here && known.unwrap_or(self.features.btf_args)
+        let FetchParser { features, names, function, .. } = self.fetch;
+        let known = function.and_then(|(module, function)| names.has_parameter(module, function, word.text));
+        self.fetch.arguments_here() && known.unwrap_or(features.btf_args)
     }
 
     /// Adds the word with `value`, which is `old`, in today's spelling.
@@ -247,7 +222,6 @@ impl Rewriter<'_> {
         line: &mut OldLine,
     ) {
         let is_return = self.is_return();
-        let starts_function = matches!(&self.place, Some(Place::Symbol { offset: 0, .. }));
         let mut warn =
             |message| line.warnings.push(Diagnostic::warning(Code::OldDialect, value.span(), message));
         let today = match old {
@@ -260,7 +234,7 @@ impl Rewriter<'_> {
                 // A placeholder that parses without a problem.
                 "$stack".to_owned()
             }
-            OldWord::Argument(number) if starts_function || is_return => {
+            OldWord::Argument(number) if self.starts_function || is_return => {
                 if is_return {
                     let message = format!(
                         "`a{number}` is the value that the argument had when the function was entered"
@@ -270,7 +244,8 @@ impl Rewriter<'_> {
                 format!("$arg{}", u64::from(number) + 1)
             }
             OldWord::Argument(number) => {
-                let located = argument_location(number).map(|kind| Fetch { kind, span: value.span() });
+                let located = number.checked_add(1).and_then(FetchKind::of_argument);
+                let located = located.map(|kind| Fetch { kind, span: value.span() });
                 match located {
                     Some(located) if number < STACK_WORDS => {
                         warn(format!(
