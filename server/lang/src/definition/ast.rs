@@ -367,6 +367,11 @@ impl BaseType {
         matches!(self, Self::String | Self::UserString)
     }
 
+    /// Whether it is one of `u8` to `x64`.
+    pub const fn is_integer(self) -> bool {
+        matches!(self, Self::Unsigned(_) | Self::Signed(_) | Self::Hex(_))
+    }
+
     /// Bytes in the fixed part of the record. For `symstr` those of the address that is recorded.
     pub const fn bytes(self) -> u8 {
         match self {
