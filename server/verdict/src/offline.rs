@@ -12,7 +12,7 @@ use std::sync::Arc;
 
 use kprobed_proto::v1;
 
-use crate::checker::{Against, CheckError, CheckOutcome, Checker, DefinitionText, MeaningChange};
+use crate::checker::{Against, CheckError, CheckOutcome, Checker, DefinitionText};
 use crate::meaning::Meaning;
 use crate::message::{self, Detail};
 use crate::validate::{BootDependence, typed};
@@ -69,7 +69,7 @@ pub struct OfflineVerdict {
     pub prototype: Option<String>,
     /// Differences to its meaning on the kernel that it was made for. Absent if nothing differs, or
     /// that was not asked.
-    pub change: Option<MeaningChange>,
+    pub change: Option<v1::MeaningChange>,
 }
 
 impl OfflineVerdict {
@@ -165,7 +165,7 @@ impl OfflineKernel {
 
     /// Differences to its meaning on the kernel that it was made for. The daemon would hold it back
     /// here.
-    pub fn change(&self, before: &Meaning, text: &str) -> Option<MeaningChange> {
+    pub fn change(&self, before: &Meaning, text: &str) -> Option<v1::MeaningChange> {
         self.checker.change_of_meaning(before, text)
     }
 

@@ -16,7 +16,6 @@ mod short_tests;
 mod tests;
 mod text;
 
-pub use change::MeaningChange;
 pub use error::CheckError;
 pub use names::{NamesInUse, Taken};
 pub use outcome::{Against, CheckOutcome, Target};
