@@ -6,7 +6,6 @@
 //! Not known here, and not repeated in each verdict: names that a module has as well, which kernels since 6.7 refuse as
 //! ambiguous; probes and livepatches of a host; and switches on its command line.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
@@ -179,11 +178,8 @@ impl OfflineKernel {
 fn boot_remark(found: &BootDependence, location: &str) -> String {
     let mut kinds: Vec<_> = found.sites.iter().map(|site| site.kind.words()).collect();
     kinds.dedup();
-    let mut remark = format!("`{location}` is in {}", kinds.join(" and in "));
-    write!(
-        remark,
-        ", which boot rewrites to fit the processor: some of what it may write refuses a probe there"
+    format!(
+        "`{location}` is in {}, which boot rewrites to fit the processor: some of what it may write refuses a probe there",
+        kinds.join(" and in ")
     )
-    .ok();
-    remark
 }
