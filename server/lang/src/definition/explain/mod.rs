@@ -10,7 +10,7 @@ use super::ast::{Argument, BtfRoot, FetchKind, MemoryAddress, ProbeDefinition, P
 use super::dialect::Dialect;
 use super::features::Features;
 use super::guard;
-use super::old_form::old_form;
+use super::legacy::old_form;
 
 /// Explains a definition that was written in this dialect and becomes this line for the kernel, which is shown without
 /// the arguments by which the daemon distinguishes faults from values. `origin`: the name that was written for the
