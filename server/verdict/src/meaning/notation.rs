@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::Origin;
 use super::capture::{Around, Behind, Subject, origin};
 use super::chain::{Chain, Root};
-use super::type_name::pointed;
+use super::layout::pointed;
 use crate::validate::typed::{self, Note};
 use kprobed_filter::Notation;
 use kprobed_host::kernel::btf::{Btf, BtfError, Kind, TypeId};

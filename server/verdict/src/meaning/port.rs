@@ -4,8 +4,7 @@
 
 use super::capture::{self, Around, Subject};
 use super::chain::{At, Chain, Root};
-use super::layout::slot_at;
-use super::type_name::{pointed, type_name};
+use super::layout::{pointed, slot_at, type_name};
 use super::{Meaning, Origin, Part, Read};
 use kprobed_host::kernel::btf::{Btf, Kind, TypeId};
 use kprobed_lang::definition::{Argument, Fetch, FetchKind, Place, ProbeDefinition};
