@@ -268,29 +268,30 @@ impl Checker {
             return Err(CheckError::NoKprobeEvents);
         }
         let (dialect, kept) = (reading.dialect, text.pinned(&reading));
-        let texts = |kept| Texts { dialect, written: Arc::clone(text), kept };
         let draft = || reading.draft.clone().filter(|_| dialect != Dialect::Prototype);
         match as_probe(&reading, text.as_str()) {
-            Ok(written) => self.judge(written, Vec::new(), texts(kept), facts.get()?),
+            Ok(written) => self.judge(written, Vec::new(), (dialect, text.as_str(), kept), facts.get()?),
             // If the facts cannot be read, the text stays refused.
             Err(CheckError::Definition { text: refused, diagnostics }) => match (draft(), facts.get()) {
-                (Some(draft), Ok(facts)) => self.judge(draft, diagnostics, texts(Arc::clone(text)), facts),
+                (Some(draft), Ok(facts)) => {
+                    self.judge(draft, diagnostics, (dialect, text.as_str(), Arc::clone(text)), facts)
+                }
                 _ => Err(CheckError::Definition { text: refused, diagnostics }),
             },
             Err(unread) => Err(unread),
         }
     }
 
-    /// Judges a parsed text: `unread` are the problems of the text itself. The verdict is the
-    /// problem that the kernel finds first.
+    /// Judges a parsed text: `unread` are the problems of the text itself, and `kept` is what is stored of it. The
+    /// verdict is the problem that the kernel finds first.
     fn judge(
         &self,
         written: ProbeDefinition,
         mut unread: Vec<Diagnostic>,
-        Texts { dialect, written: text, kept }: Texts,
+        (dialect, text, kept): (Dialect, &str, Arc<DefinitionText>),
         facts: Arc<KernelFacts>,
     ) -> Result<CheckOutcome, CheckError> {
-        typed::advise(&mut unread, &written, text.as_str(), &facts);
+        typed::advise(&mut unread, &written, text, &facts);
         let mut report = validate::check(&written, &facts);
         // What a return probe requires of its place is a rule of the place.
         let requirement = written.entry_requirement(&self.features);
@@ -308,7 +309,7 @@ impl Checker {
         if let Some(first) = misplaced.clone().filter(|_| !unread.is_empty()) {
             let is_of_names = !unread.contains(&first);
             let first = is_of_names.then_some(first);
-            return Err(CheckError::of(text.as_str(), first.into_iter().chain(unread).collect()));
+            return Err(CheckError::of(text, first.into_iter().chain(unread).collect()));
         }
         if misplaced.is_some() {
             report.refusal = None;
@@ -341,7 +342,7 @@ impl Checker {
             outcome.definition.warnings.extend(waiting);
         }
         let warnings = std::mem::take(&mut outcome.definition.warnings);
-        outcome.definition.warnings = merged(warnings, text.as_str());
+        outcome.definition.warnings = merged(warnings, text);
         Ok(outcome)
     }
 
@@ -445,13 +446,6 @@ pub fn named(
     definition.group = Some(part(definition.group, group));
     definition.event = Some(part(definition.event, event));
     Ok(definition)
-}
-
-/// A text that is judged, and what is stored of it.
-struct Texts {
-    dialect: Dialect,
-    written: Arc<DefinitionText>,
-    kept: Arc<DefinitionText>,
 }
 
 /// The parsed probe.
