@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::properties::{steps, types};
-use super::{v6_1, v6_12};
-use crate::definition::prototype::{FieldType, Step, StepKind, definition};
+use super::{definition, v6_1, v6_12};
+use crate::definition::prototype::{FieldType, Step, StepKind};
 use crate::definition::{BaseType, Code, Features, Fetch, FetchKind, Width};
 
 /// The word at an address: anything, but always the same.

@@ -5,10 +5,8 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::written::written;
-use super::{v6_1, v6_12};
-use crate::definition::prototype::{
-    Atom, Field, FieldType, Prototype, Source, Step, StepKind, definition, parse,
-};
+use super::{definition, v6_1, v6_12};
+use crate::definition::prototype::{Atom, Field, FieldType, Prototype, Source, Step, StepKind, parse};
 use crate::definition::{BaseType, Fetch, FetchKind, MemoryAddress, Name, Span};
 
 const HERE: Span = Span { start: 0, end: 0 };
