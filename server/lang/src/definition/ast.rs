@@ -232,7 +232,7 @@ impl Register {
 }
 
 /// The first arguments of a function, in order (System V psABI 3.2.3). The others are on the stack, above the return
-/// address.
+/// address (arch/x86/include/asm/ptrace.h:regs_get_kernel_argument).
 const ARGUMENT_REGISTERS: [Register; 6] =
     [Register("di"), Register("si"), Register("dx"), Register("cx"), Register("r8"), Register("r9")];
 

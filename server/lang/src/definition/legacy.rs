@@ -289,8 +289,8 @@ fn innermost(word: Word<'_>) -> (Word<'_>, bool) {
 }
 
 /// The definition as a line of 2009, if the first version of the language can express it. It must have a name for every
-/// argument. Parsing the line in that dialect gives the definition. Types, groups, user memory, constants and names from
-/// BTF came later. The return address is a field of every return event today, so there is never an `ra`.
+/// argument. Parsing the line in that dialect gives the definition. Types, groups, user memory, constants and names
+/// from BTF came later. The return address is a field of every return event today, so there is never an `ra`.
 pub(super) fn old_form(definition: &ProbeDefinition) -> Option<String> {
     if definition.group.is_some() || definition.maxactive.is_some() {
         return None;

@@ -1,5 +1,5 @@
-//! Structure layout: the members in some bytes of a structure, and names of types that are equal whenever the bytes mean
-//! the same.
+//! Structure layout: the members in some bytes of a structure, and names of types that are equal whenever the bytes
+//! mean the same.
 //!
 //! Owns the paths and types of members. Never compares them across builds, and never renders C for people.
 

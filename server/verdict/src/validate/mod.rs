@@ -127,8 +127,9 @@ pub struct BootDependence {
 }
 
 /// How the verdict of a report depends on boot. None if it is always the same: for a running
-/// kernel, and for a place that is refused before its code is read. Only places inside of what boot may rewrite depend on
-/// it: whole instructions replace whole instructions there, so that all others keep their boundaries and their opcodes.
+/// kernel, and for a place that is refused before its code is read. Only places inside of what boot may rewrite depend
+/// on it: whole instructions replace whole instructions there, so that all others keep their boundaries and their
+/// opcodes.
 pub fn boot_dependence(
     definition: &ProbeDefinition,
     report: &Report,
