@@ -13,8 +13,10 @@ use crate::auth::Rights;
 use kprobed_host::kernel::{BuildIds, KernelFacts, RecentFacts};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::KernelChange;
-use kprobed_verdict::checker::{CheckOutcome, Checker, MeaningChange};
+use kprobed_proto::v1::MeaningChange;
+use kprobed_verdict::checker::{CheckOutcome, Checker};
 use kprobed_verdict::meaning::{Build, Difference, DifferenceKind, Meaning, compare};
+use kprobed_verdict::message::meaning_change;
 
 /// What the definition of a probe meant on the build that it was made for, and how that has
 /// changed.
@@ -260,7 +262,7 @@ fn decide(
     if let Some(line) = &offered {
         trouble.hint = format!("as `{line}` it records here what it was made for; {}", trouble.hint);
     }
-    let change = MeaningChange { offered, ..MeaningChange::new(before, now, differences) };
+    let change = meaning_change(before, now, differences, offered);
     let guarded = probe.guarded.with(Some(change), facts);
     match probe.spec.metadata.on_kernel_change {
         KernelChange::Hold => {

@@ -3,7 +3,7 @@
 #[path = "../../fixtures/prototype/written.rs"]
 mod written;
 
-use kprobed_lang::definition::{call, prototype};
+use kprobed_lang::definition::{Definition, Dialect, call, parse_as, prototype};
 
 use self::written::written;
 use super::definition::check_problems;
@@ -26,12 +26,12 @@ pub fn check(data: &[u8]) {
             assert_eq!(written(&again), line);
             for features in features() {
                 // Two spellings of one prototype are one definition.
-                let meaning = |text: &str| {
-                    prototype::definition(text, &features)
-                        .map(|definition| definition.without_spans())
-                        .map_err(|problems| {
-                            problems.into_iter().map(|problem| problem.code).collect::<Vec<_>>()
-                        })
+                let meaning = |text: &str| match parse_as(Dialect::Prototype, text, &features).result {
+                    Ok(Definition::Probe(definition)) => Ok(definition.without_spans()),
+                    Ok(Definition::Delete(delete)) => panic!("{text:?}: {delete:?}"),
+                    Err(problems) => {
+                        Err(problems.into_iter().map(|problem| problem.code).collect::<Vec<_>>())
+                    }
                 };
                 assert_eq!(meaning(text), meaning(&line), "{line:?}");
             }

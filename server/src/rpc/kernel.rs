@@ -17,8 +17,8 @@ use kprobed_control::{Probe, Registry, Sight, permission};
 use kprobed_host::kernel::{KernelFacts, nearest_name};
 use kprobed_lang::definition::Place;
 use kprobed_lang::model::Glob;
-use kprobed_verdict::message::{self, diagnostic, length};
-use kprobed_verdict::validate::functions::{self, Function, FunctionQuery, Meant};
+use kprobed_verdict::message::{self, diagnostic};
+use kprobed_verdict::validate::functions::{self, FunctionQuery, Meant};
 use kprobed_verdict::validate::typed::{DescribeError, describe_function, describe_members};
 use kprobed_verdict::validate::{self, JudgedInstruction};
 
@@ -61,16 +61,15 @@ impl Services {
                 }
                 Ok(v1::DisassembleFunctionResponse {
                     instructions,
-                    function: Some(message(function)),
+                    function: Some(function),
                     offset: u32::try_from(offset).unwrap_or(u32::MAX),
                     omitted_bytes,
                     candidates: Vec::new(),
                 })
             }
-            Meant::Several(candidates) => Ok(v1::DisassembleFunctionResponse {
-                candidates: candidates.into_iter().map(message).collect(),
-                ..Default::default()
-            }),
+            Meant::Several(candidates) => {
+                Ok(v1::DisassembleFunctionResponse { candidates, ..Default::default() })
+            }
             Meant::Nothing => {
                 let hint = match &definition.place {
                     Place::Symbol { symbol, module, .. } => {
@@ -113,7 +112,7 @@ impl Services {
         let nothing = found.is_empty() && request.page_token.is_empty() && !wanted.is_empty();
         let similar = if nothing { functions::similar_names(&wanted, &facts) } else { Vec::new() };
         Ok(v1::ListFunctionsResponse {
-            functions: found.into_iter().map(message).collect(),
+            functions: found,
             next_page_token: next,
             suggestions: similar.into_iter().take(SUGGESTIONS).map(str::to_owned).collect(),
         })
@@ -205,9 +204,9 @@ struct OurProbes {
 }
 
 impl OurProbes {
-    fn of(registry: &Registry, sight: &Sight, function: &Function) -> Self {
-        let module = function.module.as_ref().map(|module| format!("{module}:")).unwrap_or_default();
-        let function = format!("{module}{}", function.name);
+    fn of(registry: &Registry, sight: &Sight, function: &v1::Function) -> Self {
+        let v1::Function { name, module, .. } = function;
+        let function = if module.is_empty() { name.clone() } else { format!("{module}:{name}") };
         let here = |probe: Arc<Probe>| {
             let (name, offset) = probe.location.rsplit_once("+0x")?;
             let offset = u32::from_str_radix(offset, 16).ok().filter(|_| name == function)?;
@@ -240,18 +239,6 @@ impl OurProbes {
             probed: probed && (self.are_all || !probes.is_empty()),
             probes,
         }
-    }
-}
-
-fn message(function: Function) -> v1::Function {
-    v1::Function {
-        name: function.name,
-        module: function.module.unwrap_or_default(),
-        size_bytes: function.size_bytes,
-        traceable: function.traceable,
-        blacklisted: function.blacklisted,
-        same_name: length(function.same_name),
-        place: function.place.unwrap_or_default(),
     }
 }
 

@@ -16,7 +16,7 @@ use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{HitProfile, KernelChange, LabelChange, LabelSelector, Labels, Lease, StateRecord};
 use kprobed_trace::pipeline::Span;
 use kprobed_trace::wire::schema_message;
-use kprobed_verdict::message::{diagnostic, meaning_change};
+use kprobed_verdict::message::diagnostic;
 
 /// When a probe fires.
 pub(crate) const fn kind(kind: ProbeKind) -> v1::ProbeKind {
@@ -63,7 +63,7 @@ pub(crate) fn probe(probe: &Probe) -> v1::Probe {
         state_time: probe.state_time.map(Timestamp::from),
         hit_cost: None,
         creator: probe.creator.clone(),
-        meaning_change: probe.guarded.change.as_deref().map(meaning_change),
+        meaning_change: probe.guarded.change.as_deref().cloned(),
     }
 }
 

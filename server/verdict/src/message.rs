@@ -10,8 +10,8 @@ use kprobed_lang::model::ProbeName;
 use kprobed_proto::v1;
 use nix::errno::Errno;
 
-use crate::checker::{Against, CheckError, CheckOutcome, Checker, KernelLine, MeaningChange, Taken};
-use crate::meaning::{Build, Difference};
+use crate::checker::{Against, CheckError, CheckOutcome, Checker, KernelLine, Taken};
+use crate::meaning::{Build, Difference, Meaning};
 use crate::validate::{Arming, Nearest, kernel_code};
 
 /// How much an answer contains.
@@ -129,26 +129,31 @@ pub fn refused(errno: Errno, rule: &str, by: RefusedBy) -> v1::CheckProbeRespons
     }
 }
 
-/// What a definition means else than on the kernel that it was made for.
-pub fn meaning_change(change: &MeaningChange) -> v1::MeaningChange {
+/// What a definition means else than on the kernel that it was made for, if that is known.
+pub fn meaning_change(
+    before: Option<&Meaning>,
+    now: &Meaning,
+    differences: Vec<Difference>,
+    offered: Option<String>,
+) -> v1::MeaningChange {
     let build = |build: &Build| v1::KernelBuild {
         name: build.name.clone(),
         build_id: build.id.clone().unwrap_or_default(),
     };
-    let difference = |found: &Difference| v1::MeaningDifference {
-        code: found.kind.code().to_owned(),
-        argument: found.argument.clone(),
-        message: found.message.clone(),
-        before: found.before.clone(),
-        after: found.after.clone(),
+    let difference = |Difference { kind, argument, message, before, after }| v1::MeaningDifference {
+        code: kind.code().to_owned(),
+        argument,
+        message,
+        before,
+        after,
     };
     v1::MeaningChange {
-        made_for: change.before.as_ref().map(build),
-        module_made_for: change.module_before.as_ref().map(build),
-        running: Some(build(&change.now)),
-        module_running: change.module_now.as_ref().map(build),
-        differences: change.differences.iter().map(difference).collect(),
-        offered_definition: change.offered.clone().unwrap_or_default(),
+        made_for: before.map(|before| build(&before.kernel)),
+        module_made_for: before.and_then(|before| before.module.as_ref()).map(build),
+        running: Some(build(&now.kernel)),
+        module_running: now.module.as_ref().map(build),
+        differences: differences.into_iter().map(difference).collect(),
+        offered_definition: offered.unwrap_or_default(),
     }
 }
 

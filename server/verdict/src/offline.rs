@@ -6,13 +6,12 @@
 //! Not known here, and not repeated in each verdict: names that a module has as well, which kernels since 6.7 refuse as
 //! ambiguous; probes and livepatches of a host; and switches on its command line.
 
-use std::fmt::Write as _;
 use std::path::Path;
 use std::sync::Arc;
 
 use kprobed_proto::v1;
 
-use crate::checker::{Against, CheckError, CheckOutcome, Checker, DefinitionText, MeaningChange};
+use crate::checker::{Against, CheckError, CheckOutcome, Checker, DefinitionText};
 use crate::meaning::Meaning;
 use crate::message::{self, Detail};
 use crate::validate::{BootDependence, typed};
@@ -69,7 +68,7 @@ pub struct OfflineVerdict {
     pub prototype: Option<String>,
     /// Differences to its meaning on the kernel that it was made for. Absent if nothing differs, or
     /// that was not asked.
-    pub change: Option<MeaningChange>,
+    pub change: Option<v1::MeaningChange>,
 }
 
 impl OfflineVerdict {
@@ -165,7 +164,7 @@ impl OfflineKernel {
 
     /// Differences to its meaning on the kernel that it was made for. The daemon would hold it back
     /// here.
-    pub fn change(&self, before: &Meaning, text: &str) -> Option<MeaningChange> {
+    pub fn change(&self, before: &Meaning, text: &str) -> Option<v1::MeaningChange> {
         self.checker.change_of_meaning(before, text)
     }
 
@@ -179,11 +178,8 @@ impl OfflineKernel {
 fn boot_remark(found: &BootDependence, location: &str) -> String {
     let mut kinds: Vec<_> = found.sites.iter().map(|site| site.what).collect();
     kinds.dedup();
-    let mut remark = format!("`{location}` is in {}", kinds.join(" and in "));
-    write!(
-        remark,
-        ", which boot rewrites to fit the processor: some of what it may write refuses a probe there"
+    format!(
+        "`{location}` is in {}, which boot rewrites to fit the processor: some of what it may write refuses a probe there",
+        kinds.join(" and in ")
     )
-    .ok();
-    remark
 }

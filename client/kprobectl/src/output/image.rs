@@ -4,7 +4,6 @@ use std::fmt::Write as _;
 use std::io;
 
 use kprobed_document::json::json;
-use kprobed_verdict::message::meaning_change;
 use kprobed_verdict::offline::OfflineVerdict;
 use serde_json::Value;
 
@@ -40,7 +39,7 @@ impl Output {
         }
         let place = definition.place.as_ref();
         for ImageVerdict { release, verdict } in verdicts {
-            let change = verdict.change.as_ref().map(|change| json(&meaning_change(change))).transpose()?;
+            let change = verdict.change.as_ref().map(json).transpose()?;
             let mut record = serde_json::json!({
                 "kernel": release,
                 "file": place.and_then(|(file, _)| file.as_ref()),
@@ -87,7 +86,7 @@ fn render(
         }
         block.push_str(&diagnostic::render(&definition.text, &verdict.answer.diagnostics, style));
         if let Some(change) = &verdict.change {
-            block.push_str(&meaning::render(&meaning_change(change), columns));
+            block.push_str(&meaning::render(change, columns));
         }
         if is_alone && !verdict.answer.listing.is_empty() {
             block.push('\n');
@@ -138,7 +137,7 @@ impl JunitReport {
             let word = verdict.word();
             let changed = verdict.change.as_ref().and_then(|change| change.differences.first());
             let (kind, message) = if let Some(difference) = changed {
-                (difference.kind.code(), difference.message.as_str())
+                (difference.code.as_str(), difference.message.as_str())
             } else {
                 let rule = verdict.answer.rule.as_str();
                 let why = verdict.answer.diagnostics.first().map_or("", |finding| &finding.message);
@@ -184,9 +183,9 @@ fn escaped(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use kprobed_client::api::{CheckProbeResponse, Diagnostic, Severity, Verdict};
-    use kprobed_verdict::checker::MeaningChange;
-    use kprobed_verdict::meaning::{Build, Difference, DifferenceKind};
+    use kprobed_client::api::{
+        CheckProbeResponse, Diagnostic, KernelBuild, MeaningChange, MeaningDifference, Severity, Verdict,
+    };
     use kprobed_verdict::offline::Outcome;
 
     use super::*;
@@ -215,22 +214,21 @@ mod tests {
     }
 
     fn changed(release: &str) -> ImageVerdict {
-        let difference = Difference {
-            kind: DifferenceKind::Prototype,
+        let difference = MeaningDifference {
+            code: "PROTOTYPE_CHANGED".to_owned(),
             argument: "a".to_owned(),
             message: "`a` is another parameter".to_owned(),
             before: "int f(int a)".to_owned(),
             after: "void f(void)".to_owned(),
         };
-        let build = |name: &str| Build { name: name.to_owned(), id: None };
+        let build = |name: &str| KernelBuild { name: name.to_owned(), build_id: String::new() };
         let mut one = verdict(release, Outcome::Accepted);
         one.verdict.change = Some(MeaningChange {
-            before: Some(build("6.1.0")),
-            module_before: None,
-            now: build(release),
-            module_now: None,
+            made_for: Some(build("6.1.0")),
+            running: Some(build(release)),
             differences: vec![difference],
-            offered: Some("p g+6".to_owned()),
+            offered_definition: "p g+6".to_owned(),
+            ..Default::default()
         });
         one
     }

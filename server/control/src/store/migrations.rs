@@ -95,7 +95,7 @@ mod tests {
     #[test]
     fn every_file_is_a_step() {
         let directory = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../migrations");
-        let mut files: Vec<_> = std::fs::read_dir(directory)
+        let mut files: Vec<_> = fs::read_dir(directory)
             .unwrap()
             .map(|file| file.unwrap().file_name().into_string().unwrap())
             .collect();

@@ -10,14 +10,13 @@ use super::Span;
 use super::ast::{Argument, Fetch, FetchKind, Name, ProbeKind};
 use super::code::{Code, E2BIG, EINVAL};
 use super::dangerous;
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{ArgumentStep, Diagnostic, Step, VariableWordStep};
 use super::features::Features;
 use super::fetch::{EATEN_BY_SHELL, FetchParser, NO_ARGUMENT, NOTHING, bad_argument_number};
 use super::guard;
 use super::line::Word;
 use super::names::{self, ARGUMENT_NAME_MAX_BYTES, RESERVED_FIELDS, is_identifier};
 use super::program;
-use super::step::{ArgumentStep, Step, VariableWordStep};
 use super::types;
 
 /// Most arguments of one probe (`MAX_TRACE_ARGS`).

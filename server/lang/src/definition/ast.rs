@@ -231,6 +231,32 @@ impl Register {
     }
 }
 
+/// The first arguments of a function, in order (System V psABI 3.2.3). The others are on the stack, above the return
+/// address (arch/x86/include/asm/ptrace.h:regs_get_kernel_argument).
+const ARGUMENT_REGISTERS: [Register; 6] =
+    [Register("di"), Register("si"), Register("dx"), Register("cx"), Register("r8"), Register("r9")];
+
+impl FetchKind {
+    /// The register or the word of the stack that holds an argument, counted from 1, when its function starts.
+    pub fn of_argument(number: u32) -> Option<Self> {
+        match (1..).zip(ARGUMENT_REGISTERS).find(|(of, _)| *of == number) {
+            Some((_, register)) => Some(Self::Register(register)),
+            None => number.checked_sub(6).filter(|index| *index > 0).map(Self::StackNth),
+        }
+    }
+
+    /// The number of the argument, from 1, that a register or a word of the stack holds when its function starts.
+    pub fn held_argument(&self) -> Option<u32> {
+        match self {
+            Self::Register(register) => {
+                (1..).zip(ARGUMENT_REGISTERS).find(|(_, of)| of == register).map(|(number, _)| number)
+            }
+            Self::StackNth(index @ 1..) => index.checked_add(6),
+            _ => None,
+        }
+    }
+}
+
 /// How a value is read and shown.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Type {
@@ -341,6 +367,11 @@ impl BaseType {
         matches!(self, Self::String | Self::UserString)
     }
 
+    /// Whether it is one of `u8` to `x64`.
+    pub const fn is_integer(self) -> bool {
+        matches!(self, Self::Unsigned(_) | Self::Signed(_) | Self::Hex(_))
+    }
+
     /// Bytes in the fixed part of the record. For `symstr` those of the address that is recorded.
     pub const fn bytes(self) -> u8 {
         match self {
@@ -380,6 +411,20 @@ impl Fetch {
     pub fn followed(self, offset: i32) -> Self {
         let span = self.span;
         Self { kind: FetchKind::Deref { user: false, offset, inner: Box::new(self) }, span }
+    }
+
+    /// The memory so many bytes further on, if its offset can be expressed. A member path has no spelling for that.
+    pub fn shifted(&self, bytes: u64) -> Option<Self> {
+        let mut shifted = self.clone();
+        match &mut shifted.kind {
+            FetchKind::Deref { offset, .. } => *offset = offset.checked_add(i32::try_from(bytes).ok()?)?,
+            FetchKind::Memory(MemoryAddress::Address(address)) => *address = address.checked_add(bytes)?,
+            FetchKind::Memory(MemoryAddress::Symbol { offset, .. }) => {
+                *offset = offset.checked_add(i64::try_from(bytes).ok()?)?;
+            }
+            _ => return None,
+        }
+        Some(shifted)
     }
 }
 

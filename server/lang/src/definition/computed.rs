@@ -164,9 +164,8 @@ impl Computed {
                 return None;
             }
         }
-        let is_integer = matches!(ty, BaseType::Unsigned(_) | BaseType::Signed(_) | BaseType::Hex(_));
         let fits = (1..=PARTS_MAX).contains(&parts.len()) && steps.len() <= STEPS_MAX;
-        (depth == 1 && is_integer && fits).then_some(Self { name, ty, parts, steps })
+        (depth == 1 && ty.is_integer() && fits).then_some(Self { name, ty, parts, steps })
     }
 
     /// The name of the field.
@@ -266,12 +265,7 @@ fn plain(text: &str) -> Option<RuleStep> {
 /// `NAME:TYPE=STEPS`
 impl fmt::Display for Computed {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let letter = match self.ty {
-            BaseType::Signed(_) => 's',
-            BaseType::Hex(_) => 'x',
-            _ => 'u',
-        };
-        write!(f, "{}:{letter}{}=", self.name, u32::from(self.ty.bytes()) * 8)?;
+        write!(f, "{}:{}=", self.name, self.ty)?;
         for (number, step) in self.steps.iter().enumerate() {
             if number > 0 {
                 f.write_str(",")?;
@@ -328,8 +322,7 @@ pub(super) fn of_text(text: &str, args: &[Argument]) -> (Vec<Computed>, Vec<Diag
 fn is_number(argument: &Argument) -> bool {
     let is_one = argument.ty.is_none_or(|ty| ty.count.is_none());
     let base = argument.base_type();
-    let is_integer = matches!(base, BaseType::Unsigned(_) | BaseType::Signed(_) | BaseType::Hex(_));
-    is_one && (is_integer || matches!(base, BaseType::BitField { .. }))
+    is_one && (base.is_integer() || matches!(base, BaseType::BitField { .. }))
 }
 
 #[cfg(test)]

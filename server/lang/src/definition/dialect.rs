@@ -25,17 +25,15 @@
 use super::Span;
 use super::ast::{Definition, ProbeDefinition};
 use super::code::Code;
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{Diagnostic, Step};
 use super::event;
 use super::features::Features;
 use super::legacy::{self, BareWords, OldLine};
-use super::line;
+use super::line::{self, Word};
 use super::names::is_of_name;
 use super::parse::{self, Parsed};
 use super::prototype;
-use super::shell;
 use super::short::{self, Expansion, KernelNames, Short, UnknownKernel};
-use super::step::Step;
 
 /// A language for definitions.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -161,7 +159,7 @@ pub fn parse_any(text: &str, features: &Features) -> Reading {
 pub fn parse_any_knowing(text: &str, features: &Features, names: &dyn KernelNames) -> Reading {
     let mut reading = read(text, features, names);
     if let Err(findings) = &mut reading.result {
-        shell::explain(text, findings);
+        explain_emptied(text, findings);
     }
     reading
 }
@@ -292,4 +290,72 @@ fn is_prototype(text: &str) -> bool {
     let identifier = !name.is_empty() && name.chars().all(is_of_name);
     let could_be_line = name.starts_with(['p', 'r', '-']);
     identifier || !could_be_line || (name.split_whitespace().count() == 1 && !name.contains(':'))
+}
+
+/// What to do if a shell has changed a definition: in double quotes it replaces `$arg2` by nothing.
+const IN_DOUBLE_QUOTES: &str =
+    "the shell has replaced a word that begins with `$` by nothing: put the definition in single quotes";
+
+/// Gives the first problem in a word that lacks its expression the hint about quotes.
+fn explain_emptied(text: &str, findings: &mut [Diagnostic]) {
+    let emptied = line::words(text).skip(1).filter(|word| lacks_expression(word.text));
+    let is_in = |span: Span, word: &Word<'_>| word.start <= span.start && span.start <= word.end();
+    for word in emptied {
+        if let Some(finding) = findings.iter_mut().find(|finding| is_in(finding.span, &word)) {
+            finding.hint = Some(IN_DOUBLE_QUOTES.to_owned());
+            return;
+        }
+    }
+}
+
+/// Whether a word is an argument that reads nothing: `+0()`, `NAME=`, `NAME=:TYPE`, `:TYPE`.
+fn lacks_expression(word: &str) -> bool {
+    let value = word.split_once('=').map_or(word, |(_, value)| value);
+    let is_dereference = value.starts_with(['+', '-']) && value.contains("()");
+    is_dereference || value.is_empty() || value.starts_with(':')
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+    use crate::samples::{v6_1, v6_12};
+
+    #[test]
+    fn what_a_shell_has_emptied_is_recognised() {
+        for text in [
+            "p:e6 do_sys_openat2 f=+0():ustring",
+            "p do_sys_openat2 +0():ustring",
+            "p do_sys_openat2 :u32",
+            "r:o do_sys_openat2 fd=:s32",
+            "p vfs_read a=%di b=",
+            "p vfs_read x=-8(+16())",
+        ] {
+            for features in [v6_1(), v6_12()] {
+                let found = parse_any(text, &features).result.unwrap_err();
+                assert!(
+                    found.iter().any(|found| found.hint.as_deref() == Some(IN_DOUBLE_QUOTES)),
+                    "{text}: {found:?}"
+                );
+            }
+        }
+        for text in
+            ["p vfs_read +0(", "p vfs_read $arg", "p vfs_read x=+a(%di)", "p:e", "p vfs_read a=+0(%zz)"]
+        {
+            let found = parse_any(text, &v6_12()).result.unwrap_err();
+            assert!(
+                found.iter().all(|found| found.hint.as_deref() != Some(IN_DOUBLE_QUOTES)),
+                "{text}: {found:?}"
+            );
+        }
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_survived(text in r"\PC{0,30}") {
+            let mut findings = parse_any(&text, &v6_12()).result.err().unwrap_or_default();
+            explain_emptied(&text, &mut findings);
+        }
+    }
 }

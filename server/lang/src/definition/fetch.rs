@@ -9,13 +9,12 @@
 use super::Span;
 use super::ast::{BtfMember, BtfRoot, Fetch, FetchKind, MemoryAddress, Place, ProbeKind, Register};
 use super::code::Code;
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{Diagnostic, PartStep, Step};
 use super::features::Features;
 use super::line::Word;
 use super::names::is_identifier;
 use super::number;
 use super::short::KernelNames;
-use super::step::{PartStep, Step};
 
 /// Highest N of `$stackN` and `$argN`: words of a kernel stack of 16 KiB (`PARAM_MAX_STACK`).
 pub(super) const STACK_WORDS: u32 = 2048;

@@ -33,14 +33,11 @@
 
 use super::Span;
 use super::argument::ARGS_MAX;
-use super::ast::{
-    Argument, BaseType, Fetch, FetchKind, MemoryAddress, Name, ProbeDefinition, ProbeKind, Register, Type,
-};
+use super::ast::{Argument, BaseType, Fetch, FetchKind, Name, ProbeDefinition, ProbeKind, Register, Type};
 use super::code::Code;
 use super::dangerous;
 use super::diagnostic::Diagnostic;
 use super::features::Features;
-use super::legacy::ARGUMENT_REGISTERS;
 use super::line::LINE_MAX_BYTES;
 use super::names::EVENT_NAME_MAX_BYTES;
 use super::program;
@@ -153,8 +150,9 @@ pub fn unproven(definition: &ProbeDefinition, features: &Features) -> Vec<Unprov
 /// the number of the argument. The function may have used the register for anything since its
 /// entry.
 pub fn register_at_return(definition: &ProbeDefinition, argument: &Argument) -> Option<(Register, u32)> {
-    let FetchKind::Register(register) = argument.fetch.root().kind else { return None };
-    let number = (1..).zip(ARGUMENT_REGISTERS).find(|(_, name)| *name == register.name())?.0;
+    let kind = &argument.fetch.root().kind;
+    let FetchKind::Register(register) = *kind else { return None };
+    let number = kind.held_argument()?;
     (definition.kind == ProbeKind::Return).then_some((register, number))
 }
 
@@ -228,33 +226,11 @@ fn wanted(
     let mut made = vec![companion(companion_name(index), argument.fetch.clone(), span)];
     let bytes = argument.fixed_bytes();
     if bytes > WORD_BYTES {
-        let end = shifted(&argument.fetch, bytes - WORD_BYTES).ok_or(Reason::Members)?;
+        let end = argument.fetch.shifted((bytes - WORD_BYTES) as u64).ok_or(Reason::Members)?;
         made.push(companion(end_companion_name(index), end, span));
     }
     made.iter().try_for_each(|made| possible(made, definition, features))?;
     Ok(made)
-}
-
-/// The fetch moved by `bytes`. A member path has no spelling for that.
-fn shifted(fetch: &Fetch, bytes: usize) -> Option<Fetch> {
-    let kind = match &fetch.kind {
-        FetchKind::Deref { user, offset, inner } => FetchKind::Deref {
-            user: *user,
-            offset: offset.checked_add(i32::try_from(bytes).ok()?)?,
-            inner: inner.clone(),
-        },
-        FetchKind::Memory(MemoryAddress::Address(address)) => {
-            FetchKind::Memory(MemoryAddress::Address(address.checked_add(u64::try_from(bytes).ok()?)?))
-        }
-        FetchKind::Memory(MemoryAddress::Symbol { symbol, offset }) => {
-            FetchKind::Memory(MemoryAddress::Symbol {
-                symbol: symbol.clone(),
-                offset: offset.checked_add(i64::try_from(bytes).ok()?)?,
-            })
-        }
-        _ => return None,
-    };
-    Some(Fetch { kind, span: fetch.span })
 }
 
 fn companion(name: String, inner: Fetch, span: Span) -> Argument {

@@ -1,6 +1,6 @@
 //! Legacy words: the first version of the language (2009), in which variables had no `$`.
 //!
-//! Owns these words and what each is today. Never parses anything else: head, place, `NAME=`,
+//! Owns these words, what each is today, and the way back. Never parses anything else: head, place, `NAME=`,
 //! `%REG`, `@SYM` and `±OFFS(...)` were the same then and are parsed by today's parser, so that the
 //! syntax tree and its spans are the same for both.
 //!
@@ -30,16 +30,15 @@
 //! parses.
 
 use super::Span;
-use super::ast::{Argument, Fetch, FetchKind, Place, ProbeKind, Register};
+use super::ast::{Argument, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, ProbeKind};
 use super::code::Code;
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{Diagnostic, PartStep, Step};
 use super::features::Features;
-use super::fetch::{STACK_WORDS, bad_argument_number};
+use super::fetch::{FetchParser, STACK_WORDS, Site, bad_argument_number};
 use super::line::Word;
 use super::parse::place_of;
 use super::rewrite::Rewritten;
 use super::short::KernelNames;
-use super::step::{PartStep, Step};
 
 /// The meaning of a bare word such as `a0`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -64,10 +63,6 @@ pub(super) enum OldWord {
     /// `ra`.
     ReturnAddress,
 }
-
-/// The first arguments of a function on x86-64; the others are on the stack, above the return
-/// address.
-pub(super) const ARGUMENT_REGISTERS: [&str; 6] = ["di", "si", "dx", "cx", "r8", "r9"];
 
 impl OldWord {
     /// The word of 2009 with this spelling.
@@ -98,16 +93,6 @@ pub(super) fn modern_spelling(word: &str) -> Option<String> {
         }
         OldWord::StackNth => format!("stack entries are written `$stack{}` today", &word[1..]),
     })
-}
-
-/// The place of argument `index` (from 0) if a function started here.
-fn argument_location(index: u32) -> Option<FetchKind> {
-    let register = usize::try_from(index).ok().and_then(|index| ARGUMENT_REGISTERS.get(index));
-    match register {
-        Some(name) => Register::named(name).map(FetchKind::Register),
-        // The first word on the stack is the return address.
-        None => index.checked_sub(5).map(FetchKind::StackNth),
-    }
 }
 
 /// The problem of an `ra` that is not a whole argument of a return probe.
@@ -164,7 +149,11 @@ pub(super) fn rewritten(
 ) -> Option<OldLine> {
     let [head, place_word, arguments @ ..] = words else { return None };
     let (kind, place) = place_of(*head, *place_word, features)?;
-    let rewriter = Rewriter { kind, place, features, bare, names };
+    let rewriter = Rewriter {
+        fetch: FetchParser::new(place.as_ref(), kind, features, names),
+        starts_function: matches!(&place, Some(Place::Symbol { offset: 0, .. })),
+        bare,
+    };
     let mut line = OldLine { rewritten: Rewritten::default(), warnings: Vec::new(), findings: Vec::new() };
     for word in [head, place_word] {
         line.rewritten.begin_word(word.span());
@@ -195,45 +184,30 @@ pub(super) fn rewritten(
 
 /// Rewrites the words of one line.
 struct Rewriter<'f> {
-    kind: ProbeKind,
-    /// Absent if it cannot be parsed.
-    place: Option<Place>,
-    features: &'f Features,
+    fetch: FetchParser<'f>,
+    /// Whether the place is the start of the function that it names.
+    starts_function: bool,
     bare: BareWords,
-    names: &'f dyn KernelNames,
 }
 
 impl Rewriter<'_> {
     /// Whether this is a return probe of a function. One at an address is not known to be.
     fn is_return(&self) -> bool {
-        self.kind == ProbeKind::Return && !matches!(self.place, Some(Place::Address { .. }))
+        self.fetch.site == Site::Return
     }
 
     /// The word of 2009 in `word`, if it is one.
     fn old_word(&self, word: Word<'_>) -> Option<OldWord> {
         let old = OldWord::named(word.text)?;
-        let is_old = match self.bare {
-            BareWords::OldWhereFree => !self.is_parameter(word),
-            BareWords::Old => true,
-        };
-        is_old.then_some(old)
+        (self.bare == BareWords::Old || !self.is_parameter(word)).then_some(old)
     }
 
     /// Whether `word` can be the name of a parameter. It cannot if the function is known not to
     /// have it, or if no kernel resolves names at this place.
     fn is_parameter(&self, word: Word<'_>) -> bool {
-        let known = match &self.place {
-            Some(Place::Symbol { module, symbol, .. }) => {
-                self.names.has_parameter(module.as_deref(), symbol, word.text)
-            }
-            _ => None,
-        };
-        let has_arguments_here = match (&self.place, self.kind) {
-            (Some(Place::Address { .. } | Place::Event { .. }), _) => false,
-            (_, ProbeKind::Entry | ProbeKind::Event) => true,
-            (_, ProbeKind::Return) => self.features.retprobe_args,
-        };
-        has_arguments_here && known.unwrap_or(self.features.btf_args)
+        let FetchParser { features, names, function, .. } = self.fetch;
+        let known = function.and_then(|(module, function)| names.has_parameter(module, function, word.text));
+        self.fetch.arguments_here() && known.unwrap_or(features.btf_args)
     }
 
     /// Adds the word with `value`, which is `old`, in today's spelling.
@@ -247,7 +221,6 @@ impl Rewriter<'_> {
         line: &mut OldLine,
     ) {
         let is_return = self.is_return();
-        let starts_function = matches!(&self.place, Some(Place::Symbol { offset: 0, .. }));
         let mut warn =
             |message| line.warnings.push(Diagnostic::warning(Code::OldDialect, value.span(), message));
         let today = match old {
@@ -260,7 +233,7 @@ impl Rewriter<'_> {
                 // A placeholder that parses without a problem.
                 "$stack".to_owned()
             }
-            OldWord::Argument(number) if starts_function || is_return => {
+            OldWord::Argument(number) if self.starts_function || is_return => {
                 if is_return {
                     let message = format!(
                         "`a{number}` is the value that the argument had when the function was entered"
@@ -270,7 +243,8 @@ impl Rewriter<'_> {
                 format!("$arg{}", u64::from(number) + 1)
             }
             OldWord::Argument(number) => {
-                let located = argument_location(number).map(|kind| Fetch { kind, span: value.span() });
+                let located = number.checked_add(1).and_then(FetchKind::of_argument);
+                let located = located.map(|kind| Fetch { kind, span: value.span() });
                 match located {
                     Some(located) if number < STACK_WORDS => {
                         warn(format!(
@@ -312,4 +286,147 @@ fn innermost(word: Word<'_>) -> (Word<'_>, bool) {
         value = inside.head(close);
     }
     (value, !is_named && value.text.len() == expression.text.len())
+}
+
+/// The definition as a line of 2009, if the first version of the language can express it. It must have a name for every
+/// argument. Parsing the line in that dialect gives the definition. Types, groups, user memory, constants and names
+/// from BTF came later. The return address is a field of every return event today, so there is never an `ra`.
+pub(super) fn old_form(definition: &ProbeDefinition) -> Option<String> {
+    if definition.group.is_some() || definition.maxactive.is_some() {
+        return None;
+    }
+    let letter = match definition.kind {
+        ProbeKind::Entry => 'p',
+        ProbeKind::Return => 'r',
+        ProbeKind::Event => return None,
+    };
+    let event = definition.event.as_ref().map(|event| format!(":{}", event.text)).unwrap_or_default();
+    let at_function = match &definition.place {
+        Place::Symbol { module: None, offset, .. } => *offset == 0,
+        Place::Symbol { module: Some(_), .. } => return None,
+        Place::Address { .. } | Place::Event { .. } => false,
+    };
+    let mut words = vec![format!("{letter}{event}"), definition.place.to_string()];
+    for argument in &definition.args {
+        words.push(argument_form(argument, at_function)?);
+    }
+    Some(words.join(" "))
+}
+
+fn argument_form(argument: &Argument, at_function: bool) -> Option<String> {
+    if argument.ty.is_some() {
+        return None;
+    }
+    let fetch = fetch_form(&argument.fetch, at_function)?;
+    let name = argument.name.as_ref()?;
+    // A word is its own name.
+    if name.text == fetch { Some(fetch) } else { Some(format!("{}={fetch}", name.text)) }
+}
+
+fn fetch_form(fetch: &Fetch, at_function: bool) -> Option<String> {
+    Some(match &fetch.kind {
+        FetchKind::Argument(index) if at_function => format!("a{}", index.checked_sub(1)?),
+        FetchKind::StackNth(index) => format!("s{index}"),
+        FetchKind::Stack => "sa".to_owned(),
+        FetchKind::Retval => "rv".to_owned(),
+        FetchKind::Register(_)
+        | FetchKind::Memory(MemoryAddress::Address(_) | MemoryAddress::Symbol { .. }) => fetch.to_string(),
+        FetchKind::Deref { user: false, offset, inner } => {
+            let sign = if *offset < 0 { '-' } else { '+' };
+            format!("{sign}{}({})", offset.unsigned_abs(), fetch_form(inner, at_function)?)
+        }
+        _ => return None,
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::ast::Definition;
+    use super::super::dialect::{Dialect, parse_as};
+    use super::*;
+    use crate::definition::tests::strategies::definitions;
+    use crate::samples::{v6_1, v6_12, v7_3};
+
+    fn read(text: &str, features: &Features) -> ProbeDefinition {
+        match parse_as(Dialect::Legacy, text, features).result {
+            Ok(Definition::Probe(read)) => read.with_explicit_names(),
+            other => panic!("{text}: {other:?}"),
+        }
+    }
+
+    /// Every form of the documents of 2009, and its rendering.
+    #[test]
+    fn documented_forms() {
+        let same = [
+            "p:myprobe do_sys_open dfd=a0 filename=a1 flags=a2 mode=a3",
+            "p:myprobe do_sys_open a0 a1 a2 a3",
+            "p do_sys_open",
+            "p:x do_sys_open+4 r=%ax",
+            "p:x 0xffffffff81000000 r=%ax",
+            "p:x f n=s0 m=s12 a=sa",
+            "p:x f s0 sa",
+            "p:x f m=@0xffffffff81000000 n=@jiffies o=@jiffies+8 p=@jiffies-8",
+            "p:x f m=+8(a0) n=-16(sa) o=+4(+8(%di)) q=+0(s3)",
+            "r:myretprobe do_sys_open rv",
+            "r do_sys_open value=rv next=+8(rv)",
+        ];
+        for features in [v6_1(), v6_12()] {
+            for text in same {
+                assert_eq!(old_form(&read(text, &features)).as_deref(), Some(text));
+            }
+        }
+        for (text, written) in [
+            ("r:myretprobe do_sys_open rv ra", "r:myretprobe do_sys_open rv"),
+            ("r f+0 rv", "r f rv"),
+            ("p f %ax @16", "p f arg1=%ax arg2=@16"),
+            // Outside of a function's entry, `a0` is the register at that place.
+            ("p f+4 a0 a6", "p f+4 a0=%di a6=s1"),
+        ] {
+            assert_eq!(old_form(&read(text, &v6_1())).as_deref(), Some(written), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_came_later_has_no_such_form() {
+        for text in [
+            "p:g/x f",
+            "r10 f",
+            "p mod:f",
+            "p f a0:u8",
+            "p f x=+u0(a0)",
+            "p f \\1",
+            "p f $comm",
+            "p f x=+0(a0):string",
+        ] {
+            assert_eq!(old_form(&read(text, &v6_12())), None, "{text}");
+        }
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(1000) })]
+
+        #[test]
+        fn the_form_of_2009_says_the_same(definition in definitions()) {
+            let definition = ProbeDefinition { group: None, maxactive: None, ..definition };
+            let name = definition.event.as_ref().map_or_else(String::new, |event| format!(":{}", event.text));
+            let line = definition.render("g", "e").replacen(":g/e", &name, 1);
+            let Ok(Definition::Probe(read_now)) = parse_as(Dialect::Kernel, &line, &v7_3()).result else {
+                return Ok(());
+            };
+            let named = read_now.with_explicit_names();
+            let simple = ProbeDefinition {
+                args: named.args.iter().filter(|one| argument_form(one, false).is_some()).cloned().collect(),
+                ..named.without_spans()
+            };
+            for meant in [named, simple] {
+                if let Some(text) = old_form(&meant)
+                    && let Ok(Definition::Probe(again)) = parse_as(Dialect::Legacy, &text, &v7_3()).result
+                {
+                    prop_assert_eq!(again.with_explicit_names().without_spans(), meant.without_spans(), "{}", text);
+                }
+            }
+        }
+    }
 }

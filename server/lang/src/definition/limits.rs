@@ -9,14 +9,13 @@ use super::argument::{ARGS_MAX, ArgumentParser, too_large, too_many};
 use super::ast::{Argument, FetchKind, ProbeDefinition};
 use super::code::Code;
 use super::dangerous;
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{ArgumentStep, Diagnostic, Step};
 use super::features::Features;
 use super::fetch::FetchParser;
 use super::line::{LINE_MAX_BYTES, Word, line_too_long};
 use super::names::kernel_argument_name;
 use super::parse::{check_event, check_group};
 use super::short::UnknownKernel;
-use super::step::{ArgumentStep, Step};
 
 /// The kernel's problems with the canonical line of `definition`, each at the part of the user's
 /// text from which it comes, in the order of the kernel's steps.

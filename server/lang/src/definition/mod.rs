@@ -66,7 +66,6 @@ mod legacy;
 mod limits;
 mod line;
 mod names;
-mod old_form;
 mod parse;
 pub mod path;
 mod program;
@@ -74,9 +73,7 @@ pub mod prototype;
 mod render;
 mod requirement;
 mod rewrite;
-mod shell;
 pub mod short;
-mod step;
 #[cfg(test)]
 pub(crate) mod tests;
 mod types;
@@ -88,11 +85,12 @@ pub use ast::{
 pub use call::{Call, call};
 pub use code::Code;
 pub use cutter::{CutDefinition, Cutter};
-pub use diagnostic::{Diagnostic, RefusedBy, Severity, listed, merged};
+pub use diagnostic::{
+    ArgumentStep, Diagnostic, PartStep, RefusedBy, Severity, Step, VariableWordStep, listed, merged,
+};
 pub use dialect::{Dialect, Reading, parse, parse_any, parse_any_knowing, parse_as};
 pub use features::Features;
 pub use kprobed_filter::Span;
 pub(crate) use kprobed_filter::number;
 pub use limits::exceeded_limits;
 pub use names::{ARGUMENT_NAME_MAX_BYTES, is_identifier, name_members};
-pub use step::{ArgumentStep, PartStep, Step, VariableWordStep};

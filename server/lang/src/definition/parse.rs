@@ -11,14 +11,13 @@ use super::argument;
 use super::ast::{Definition, DeleteDefinition, Name, Place, ProbeDefinition, ProbeKind};
 use super::code::{Code, EINVAL, ENOENT};
 use super::computed;
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{Diagnostic, Step};
 use super::features::Features;
 use super::fetch::FetchParser;
 use super::line::{self, Word};
 use super::names::{EVENT_NAME_MAX_BYTES, is_group_name, is_identifier};
 use super::number;
 use super::short::KernelNames;
-use super::step::Step;
 
 /// Most instances of a return probe (`KRETPROBE_MAXACTIVE_MAX`).
 const MAXACTIVE_MAX: u64 = 4096;

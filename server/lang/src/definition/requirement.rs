@@ -6,9 +6,8 @@
 
 use super::ast::{Argument, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, ProbeKind};
 use super::code::{Code, EINVAL, ENOENT};
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{Diagnostic, PartStep, Step, VariableWordStep};
 use super::features::Features;
-use super::step::{PartStep, Step, VariableWordStep};
 
 impl ProbeDefinition {
     /// The problem that this definition has if its place is a symbol but not the entry of a

@@ -8,10 +8,9 @@
 use super::Span;
 use super::ast::{Definition, ProbeDefinition};
 use super::code::Code;
-use super::diagnostic::Diagnostic;
+use super::diagnostic::{ArgumentStep, Diagnostic, Step};
 use super::line::Word;
 use super::parse::Parsed;
-use super::step::{ArgumentStep, Step};
 
 /// A line, and the origin of its parts.
 #[derive(Debug, Default)]

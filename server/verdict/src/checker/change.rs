@@ -7,40 +7,11 @@
 use std::collections::HashSet;
 
 use kprobed_host::kernel::RecentFacts;
+use kprobed_proto::v1;
 
 use super::{CheckOutcome, Checker};
-use crate::meaning::{Build, Difference, Meaning, compare, means_the_same_elsewhere};
-
-/// A definition whose meaning differs from the stored one.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct MeaningChange {
-    /// The kernel that it was made for; absent if that is not known.
-    pub before: Option<Build>,
-    /// The build of its module then.
-    pub module_before: Option<Build>,
-    /// The running kernel.
-    pub now: Build,
-    /// The build of its module now.
-    pub module_now: Option<Build>,
-    /// What differs; never empty.
-    pub differences: Vec<Difference>,
-    /// The line that records on this kernel what it was made for, if exactly one is possible.
-    pub offered: Option<String>,
-}
-
-impl MeaningChange {
-    /// The differences between the meaning before and that on this kernel, without an offered line.
-    pub fn new(before: Option<&Meaning>, now: &Meaning, differences: Vec<Difference>) -> Self {
-        Self {
-            before: before.map(|before| before.kernel.clone()),
-            module_before: before.and_then(|before| before.module.clone()),
-            now: now.kernel.clone(),
-            module_now: now.module.clone(),
-            differences,
-            offered: None,
-        }
-    }
-}
+use crate::meaning::{Meaning, compare, means_the_same_elsewhere};
+use crate::message::meaning_change;
 
 impl Checker {
     /// The meaning of a definition on this kernel. Absent if the definition is not accepted.
@@ -51,7 +22,7 @@ impl Checker {
 
     /// How the meaning of a definition on this kernel differs from the stored one. Absent if
     /// nothing differs, if the definition is not accepted, or if its module is not loaded.
-    pub fn change_of_meaning(&self, before: &Meaning, text: &str) -> Option<MeaningChange> {
+    pub fn change_of_meaning(&self, before: &Meaning, text: &str) -> Option<v1::MeaningChange> {
         let mut facts = self.recent_facts();
         let outcome = self.check_with(text, &mut facts).ok()?;
         if !outcome.is_taken() {
@@ -67,7 +38,7 @@ impl Checker {
         }
         let line = self.new_line(&outcome.definition, &HashSet::new());
         let offered = self.offered((&line.group, &line.event), before, &outcome, &mut facts);
-        Some(MeaningChange { offered, ..MeaningChange::new(Some(before), &now, differences) })
+        Some(meaning_change(Some(before), &now, differences, offered))
     }
 
     /// The line for this kernel: only one that the kernel accepts, and that records what the

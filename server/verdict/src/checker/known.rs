@@ -6,7 +6,7 @@ use std::cell::{OnceCell, RefCell};
 use std::sync::{Arc, Weak};
 
 use crate::validate;
-use crate::validate::functions::{self, Function, FunctionQuery};
+use crate::validate::functions::{self, FunctionQuery};
 use crate::validate::typed::{self, system_call};
 use kprobed_host::kernel::{FactsCache, KernelFacts};
 use kprobed_lang::definition::short::{
@@ -14,6 +14,7 @@ use kprobed_lang::definition::short::{
 };
 use kprobed_lang::definition::{Definition, Features, parse};
 use kprobed_lang::model::Glob;
+use kprobed_proto::v1;
 
 /// The kernel of a cache of facts.
 pub(super) struct KnownKernel<'a> {
@@ -72,11 +73,11 @@ impl KernelNames for KnownKernel<'_> {
             Err(_) => false,
         };
         let mut matching = MatchingFunctions::default();
-        for Function { name, module, traceable, blacklisted, place, .. } in found {
-            let is_named = |place: &String| traceable && !blacklisted && place.ends_with(name.as_str());
-            match place.filter(is_named).filter(|place| works(place)) {
-                Some(_) => matching.places.push((module, name)),
-                None => matching.left_out += 1,
+        for v1::Function { name, module, traceable, blacklisted, place, .. } in found {
+            if traceable && !blacklisted && place.ends_with(name.as_str()) && works(&place) {
+                matching.places.push((Some(module).filter(|module| !module.is_empty()), name));
+            } else {
+                matching.left_out += 1;
             }
         }
         matching

@@ -4,11 +4,9 @@
 //! becomes. Never changes anything, and keeps no names: [`NamesInUse`] does.
 
 mod change;
-mod error;
 #[cfg(test)]
 mod hint_tests;
 mod known;
-mod names;
 mod outcome;
 #[cfg(test)]
 mod short_tests;
@@ -16,26 +14,25 @@ mod short_tests;
 mod tests;
 mod text;
 
-pub use change::MeaningChange;
-pub use error::CheckError;
-pub use names::{NamesInUse, Taken};
 pub use outcome::{Against, CheckOutcome, Target};
 pub use text::DefinitionText;
 
 use std::collections::HashSet;
+use std::fmt::Debug;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use self::known::KnownKernel;
 use self::text::Read;
 use crate::validate::{self, functions, spelling, typed};
-use kprobed_host::kernel::{FactsCache, KernelFacts, Livepatches, RecentFacts};
+use kprobed_host::kernel::{FactsCache, FactsError, KernelFacts, Livepatches, RecentFacts};
 use kprobed_lang::definition::explain::explain;
 use kprobed_lang::definition::{
     Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Name, ProbeDefinition, ProbeKind,
-    Reading, Step, guard, merged, parse_any_knowing,
+    Reading, Span, Step, guard, merged, parse_any_knowing,
 };
 use kprobed_lang::model::ProbeName;
+use thiserror::Error;
 
 /// Judges definitions. All callers share it: it changes nothing.
 #[derive(Debug)]
@@ -58,6 +55,72 @@ pub struct KernelLine {
     pub group: String,
     /// The event.
     pub event: String,
+}
+
+/// A name that is in use.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Taken {
+    /// The name.
+    pub name: ProbeName,
+    /// Whether a probe of this daemon has it.
+    pub ours: bool,
+    /// What the kernel would say, or why this daemon does not write the line.
+    pub problem: Diagnostic,
+}
+
+/// The names of events that are in use, as far as a verdict depends on them. The daemon implements it for a running
+/// kernel. For an image of a kernel, all names are free.
+pub trait NamesInUse: Debug + Send + Sync {
+    /// `wanted`, or the first name that begins with it and is neither in use nor in `claimed`.
+    fn free_event(&self, group: &str, wanted: &str, claimed: &HashSet<ProbeName>) -> String;
+
+    /// The problem with a definition of this name. `None` if the name is free.
+    fn taken(
+        &self,
+        definition: &ProbeDefinition,
+        name: (&str, &str),
+        facts: &KernelFacts,
+        features: &Features,
+    ) -> Option<Taken>;
+
+    /// Why an event cannot be recorded: the host does not have it, or it has no switch of its own. It proposes no other
+    /// event: names of probes would be among them.
+    fn unrecordable(&self, event: (&str, &str), span: Span) -> Option<Diagnostic>;
+
+    /// The probes of this daemon that a `-` line names. If the line gives no group or no event, the
+    /// kernel takes all of them.
+    ///
+    /// # Errors
+    /// What the kernel would say, or why this daemon does not ask it.
+    fn deleted_by(&self, delete: &DeleteDefinition) -> Result<Vec<ProbeName>, Diagnostic>;
+}
+
+/// Why a text has no verdict. A refused place is a verdict: see [`CheckOutcome`].
+#[derive(Debug, Error)]
+pub enum CheckError {
+    /// The text is not a definition.
+    #[error("{}", diagnostics.first().map_or("the definition cannot be read", |first| first.message.as_str()))]
+    Definition {
+        /// The text.
+        text: String,
+        /// What is wrong with it; never empty.
+        diagnostics: Vec<Diagnostic>,
+    },
+    /// Facts of the kernel are not known.
+    #[error(transparent)]
+    Facts(#[from] FactsError),
+    /// The kernel was built without kprobe events.
+    #[error(
+        "this kernel has no kprobe events (CONFIG_KPROBE_EVENTS): only probes of its own events are possible, such as `sched/sched_switch`"
+    )]
+    NoKprobeEvents,
+}
+
+impl CheckError {
+    /// Diagnostics of a text.
+    fn of(text: &str, diagnostics: Vec<Diagnostic>) -> Self {
+        Self::Definition { text: text.to_owned(), diagnostics }
+    }
 }
 
 /// The group of probes without one: the kernel's own default (kernel/trace/trace_kprobe.c,
@@ -205,29 +268,30 @@ impl Checker {
             return Err(CheckError::NoKprobeEvents);
         }
         let (dialect, kept) = (reading.dialect, text.pinned(&reading));
-        let texts = |kept| Texts { dialect, written: Arc::clone(text), kept };
         let draft = || reading.draft.clone().filter(|_| dialect != Dialect::Prototype);
         match as_probe(&reading, text.as_str()) {
-            Ok(written) => self.judge(written, Vec::new(), texts(kept), facts.get()?),
+            Ok(written) => self.judge(written, Vec::new(), (dialect, text.as_str(), kept), facts.get()?),
             // If the facts cannot be read, the text stays refused.
             Err(CheckError::Definition { text: refused, diagnostics }) => match (draft(), facts.get()) {
-                (Some(draft), Ok(facts)) => self.judge(draft, diagnostics, texts(Arc::clone(text)), facts),
+                (Some(draft), Ok(facts)) => {
+                    self.judge(draft, diagnostics, (dialect, text.as_str(), Arc::clone(text)), facts)
+                }
                 _ => Err(CheckError::Definition { text: refused, diagnostics }),
             },
             Err(unread) => Err(unread),
         }
     }
 
-    /// Judges a parsed text: `unread` are the problems of the text itself. The verdict is the
-    /// problem that the kernel finds first.
+    /// Judges a parsed text: `unread` are the problems of the text itself, and `kept` is what is stored of it. The
+    /// verdict is the problem that the kernel finds first.
     fn judge(
         &self,
         written: ProbeDefinition,
         mut unread: Vec<Diagnostic>,
-        Texts { dialect, written: text, kept }: Texts,
+        (dialect, text, kept): (Dialect, &str, Arc<DefinitionText>),
         facts: Arc<KernelFacts>,
     ) -> Result<CheckOutcome, CheckError> {
-        typed::advise(&mut unread, &written, text.as_str(), &facts);
+        typed::advise(&mut unread, &written, text, &facts);
         let mut report = validate::check(&written, &facts);
         // What a return probe requires of its place is a rule of the place.
         let requirement = written.entry_requirement(&self.features);
@@ -245,7 +309,7 @@ impl Checker {
         if let Some(first) = misplaced.clone().filter(|_| !unread.is_empty()) {
             let is_of_names = !unread.contains(&first);
             let first = is_of_names.then_some(first);
-            return Err(CheckError::of(text.as_str(), first.into_iter().chain(unread).collect()));
+            return Err(CheckError::of(text, first.into_iter().chain(unread).collect()));
         }
         if misplaced.is_some() {
             report.refusal = None;
@@ -278,7 +342,7 @@ impl Checker {
             outcome.definition.warnings.extend(waiting);
         }
         let warnings = std::mem::take(&mut outcome.definition.warnings);
-        outcome.definition.warnings = merged(warnings, text.as_str());
+        outcome.definition.warnings = merged(warnings, text);
         Ok(outcome)
     }
 
@@ -382,13 +446,6 @@ pub fn named(
     definition.group = Some(part(definition.group, group));
     definition.event = Some(part(definition.event, event));
     Ok(definition)
-}
-
-/// A text that is judged, and what is stored of it.
-struct Texts {
-    dialect: Dialect,
-    written: Arc<DefinitionText>,
-    kept: Arc<DefinitionText>,
 }
 
 /// The parsed probe.

@@ -11,12 +11,15 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 use kprobed_host::kernel::KernelFacts;
 use kprobed_lang::definition::Reading;
-use serde::{Deserialize, Deserializer, Serialize, Serializer};
+use serde::{Deserialize, Serialize};
 
 /// The text of a definition, in any dialect. It is parsed when its tree is first needed, and
-/// not again.
+/// not again. It is stored as its text: the tree is made anew.
+#[derive(Default, Serialize, Deserialize)]
+#[serde(transparent)]
 pub struct DefinitionText {
     text: String,
+    #[serde(skip)]
     read: Mutex<Option<Read>>,
 }
 
@@ -90,19 +93,6 @@ impl fmt::Display for DefinitionText {
     }
 }
 
-/// As its text: the tree is made anew.
-impl Serialize for DefinitionText {
-    fn serialize<S: Serializer>(&self, to: S) -> Result<S::Ok, S::Error> {
-        to.serialize_str(&self.text)
-    }
-}
-
-impl<'a> Deserialize<'a> for DefinitionText {
-    fn deserialize<D: Deserializer<'a>>(from: D) -> Result<Self, D::Error> {
-        String::deserialize(from).map(Self::new)
-    }
-}
-
 /// Equal texts are equal, whatever their trees.
 impl PartialEq for DefinitionText {
     fn eq(&self, other: &Self) -> bool {
@@ -111,12 +101,6 @@ impl PartialEq for DefinitionText {
 }
 
 impl Eq for DefinitionText {}
-
-impl Default for DefinitionText {
-    fn default() -> Self {
-        Self::new("")
-    }
-}
 
 #[cfg(test)]
 mod tests {

@@ -7,8 +7,7 @@ use std::ops::Range;
 
 use super::chain::{self, At, Chain, Root};
 use super::code::{self, Code};
-use super::layout::{Found, slots};
-use super::type_name::{pointed, type_name};
+use super::layout::{Found, pointed, slots, type_name};
 use super::{Build, Meaning, Origin, Part, Read, VERSION};
 use crate::validate::Report;
 use crate::validate::typed::{Function, Note, look_up_only};

@@ -7,9 +7,6 @@ use std::ops::Range;
 use super::capture::bits_of;
 use kprobed_lang::definition::{Argument, FetchKind, MemoryAddress};
 
-/// Registers that hold the first words of parameters, in order (System V psABI 3.2.3).
-pub(super) const PARAMETER_REGISTERS: [&str; 6] = ["di", "si", "dx", "cx", "r8", "r9"];
-
 /// Registers whose meaning does not depend on code.
 const FIXED_REGISTERS: [&str; 6] = ["ip", "cs", "flags", "ss", "sp", "orig_ax"];
 
@@ -89,40 +86,25 @@ impl Chain {
         // `+8(%sp)` is `$stack1`.
         if is_stack_pointer && !reads.is_empty() {
             let first = reads.remove(0);
-            root = match u32::try_from(first.offset).ok().filter(|offset| offset % 8 == 0) {
-                Some(offset) if at == At::Entry => stack_word(offset / 8),
-                _ => Root::Stack,
-            };
+            let offset = u32::try_from(first.offset).ok().filter(|offset| offset % 8 == 0);
+            root = offset.map_or(Root::Stack, |offset| self::root(&FetchKind::StackNth(offset / 8), at));
         }
         Self { root, reads }
     }
 }
 
-/// A word of the stack at an entry: the return address is the first, followed by the parameters
-/// that have no register (arch/x86/include/asm/ptrace.h:regs_get_kernel_argument).
-fn stack_word(index: u32) -> Root {
-    match index {
-        0 => Root::Fixed,
-        index => u32::try_from(PARAMETER_REGISTERS.len())
-            .ok()
-            .and_then(|registers| registers.checked_add(index))
-            .map_or(Root::Stack, Root::Word),
-    }
-}
-
 fn root(kind: &FetchKind, at: At) -> Root {
+    if let Some(word) = kind.held_argument().filter(|_| at == At::Entry) {
+        return Root::Word(word);
+    }
     match kind {
-        FetchKind::Register(register) => {
-            let name = register.name();
-            let word = PARAMETER_REGISTERS.iter().position(|known| *known == name);
-            match word.and_then(|index| u32::try_from(index + 1).ok()) {
-                Some(word) if at == At::Entry => Root::Word(word),
-                _ if FIXED_REGISTERS.contains(&name) => Root::Fixed,
-                _ if name == "ax" && at == At::Return => Root::Result,
-                _ => Root::Register(name),
-            }
-        }
-        FetchKind::StackNth(index) if at == At::Entry => stack_word(*index),
+        FetchKind::Register(register) => match register.name() {
+            name if FIXED_REGISTERS.contains(&name) => Root::Fixed,
+            "ax" if at == At::Return => Root::Result,
+            name => Root::Register(name),
+        },
+        // The return address.
+        FetchKind::StackNth(0) if at == At::Entry => Root::Fixed,
         FetchKind::StackNth(_) => Root::Stack,
         FetchKind::Argument(number) => Root::Word(*number),
         FetchKind::Retval => Root::Result,

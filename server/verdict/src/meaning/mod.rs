@@ -31,7 +31,6 @@ mod notation;
 mod port;
 #[cfg(test)]
 mod tests;
-mod type_name;
 
 pub use capture::{Subject, capture};
 pub use code::{Code, Line};

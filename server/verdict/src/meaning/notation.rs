@@ -8,7 +8,7 @@ use std::ops::Range;
 use super::Origin;
 use super::capture::{Around, Behind, Subject, origin};
 use super::chain::{Chain, Root};
-use super::type_name::pointed;
+use super::layout::pointed;
 use crate::validate::typed::{self, Note};
 use kprobed_filter::Notation;
 use kprobed_host::kernel::btf::{Btf, BtfError, Kind, TypeId};
@@ -55,7 +55,7 @@ pub fn notations(subject: &Subject<'_>) -> HashMap<String, Notation> {
 /// Whether an argument is one whole number: its parts, arrays and texts are not what its name says.
 fn is_number(argument: &Argument) -> bool {
     let is_one = argument.ty.is_none_or(|ty| ty.count.is_none());
-    is_one && matches!(argument.base_type(), BaseType::Unsigned(_) | BaseType::Signed(_) | BaseType::Hex(_))
+    is_one && argument.base_type().is_integer()
 }
 
 /// The notation of an argument of a system call, which its registers hold as plain words.

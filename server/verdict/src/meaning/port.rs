@@ -3,12 +3,11 @@
 //! Owns that line. Never decides whether the daemon uses it.
 
 use super::capture::{self, Around, Subject};
-use super::chain::{At, Chain, PARAMETER_REGISTERS, Root};
-use super::layout::slot_at;
-use super::type_name::{pointed, type_name};
+use super::chain::{At, Chain, Root};
+use super::layout::{pointed, slot_at, type_name};
 use super::{Meaning, Origin, Part, Read};
 use kprobed_host::kernel::btf::{Btf, Kind, TypeId};
-use kprobed_lang::definition::{Argument, Fetch, FetchKind, Place, ProbeDefinition, Register};
+use kprobed_lang::definition::{Argument, Fetch, FetchKind, Place, ProbeDefinition};
 
 /// A definition that records on this build what `before` says the original did: parameters in their
 /// present registers, members at their present offsets, the place at which the same instructions
@@ -79,7 +78,7 @@ fn root(
             let word = words.first.checked_add(*part).filter(|_| *part < words.count)?;
             let kind = match written.kind {
                 FetchKind::Argument(_) => FetchKind::Argument(word),
-                _ => in_place(word)?,
+                _ => FetchKind::of_argument(word)?,
             };
             Some((kind, Some(parameter.ty).filter(|_| *part == 0)))
         }
@@ -93,15 +92,6 @@ fn root(
         (_, Origin::Code) if around.at() == At::Inside => Some((written.kind.clone(), None)),
         _ => None,
     }
-}
-
-/// A word of the parameters, as a register or a word of the stack.
-fn in_place(word: u32) -> Option<FetchKind> {
-    let index = usize::try_from(word.checked_sub(1)?).ok()?;
-    Some(match PARAMETER_REGISTERS.get(index) {
-        Some(name) => FetchKind::Register(Register::named(name)?),
-        None => FetchKind::StackNth(u32::try_from(index - PARAMETER_REGISTERS.len()).ok()? + 1),
-    })
 }
 
 /// The offset of the same members, all of them moved by the same distance, and the type that is

@@ -5,29 +5,12 @@
 //! it.
 
 use super::rules;
+use crate::message::length;
 use kprobed_host::kernel::{KernelFacts, Symbol};
 use kprobed_lang::definition::Place;
+use kprobed_proto::v1;
 
 pub use super::spelling::similar as similar_names;
-
-/// A function, without its address.
-#[derive(Clone, Debug, PartialEq, Eq)]
-pub struct Function {
-    /// Its name.
-    pub name: String,
-    /// Its module; absent for the kernel itself.
-    pub module: Option<String>,
-    /// Distance to the next symbol, in bytes.
-    pub size_bytes: u64,
-    /// Whether ftrace can trace it.
-    pub traceable: bool,
-    /// Whether it is on the kprobe blacklist.
-    pub blacklisted: bool,
-    /// How many functions have this name, with this one.
-    pub same_name: usize,
-    /// The place to write for this one; absent if only its address is unambiguous.
-    pub place: Option<String>,
-}
 
 /// The meaning of a place.
 #[derive(Debug)]
@@ -35,14 +18,14 @@ pub enum Meant {
     /// The function at `start`, and a place in it.
     One {
         /// The function.
-        function: Function,
+        function: v1::Function,
         /// Its address, for readers of its code.
         start: u64,
         /// The place, in bytes from its beginning.
         offset: u64,
     },
     /// Several functions of that name.
-    Several(Vec<Function>),
+    Several(Vec<v1::Function>),
     /// No function.
     Nothing,
 }
@@ -77,7 +60,8 @@ pub fn in_function(place: &Place, facts: &KernelFacts) -> Place {
         (Place::Symbol { symbol, span, .. }, Meant::One { function, offset, .. })
             if *symbol != function.name =>
         {
-            let Function { name, module, .. } = function;
+            let v1::Function { name, module, .. } = function;
+            let module = Some(module).filter(|module| !module.is_empty());
             let offset = u32::try_from(offset).unwrap_or(u32::MAX);
             Place::Symbol { module, symbol: name, offset, span: *span }
         }
@@ -102,8 +86,8 @@ pub struct FunctionQuery<'a> {
 }
 
 /// Functions in the order of their names, and whether there may be more.
-pub fn list(query: &FunctionQuery<'_>, facts: &KernelFacts) -> (Vec<Function>, bool) {
-    let mut found: Vec<Function> = Vec::new();
+pub fn list(query: &FunctionQuery<'_>, facts: &KernelFacts) -> (Vec<v1::Function>, bool) {
+    let mut found: Vec<v1::Function> = Vec::new();
     let of_module = |symbol: &Symbol<'_>| query.module.is_none() || symbol.module == query.module;
     let names = facts.symbols.by_name(query.after).filter(|symbol| symbol.name > query.after);
     for symbol in names.filter(is_function).filter(of_module).filter(|symbol| (query.fits)(symbol.name)) {
@@ -133,17 +117,17 @@ fn code_named<'a>(name: &'a str, module: Option<&'a str>, facts: &'a KernelFacts
     named
 }
 
-fn function(symbol: Symbol<'_>, facts: &KernelFacts) -> Function {
+fn function(symbol: Symbol<'_>, facts: &KernelFacts) -> v1::Function {
     let size_bytes = facts.symbols.locate(symbol.address).map_or(0, |located| located.size);
     let named = code_named(symbol.name, None, facts);
-    Function {
+    v1::Function {
         name: symbol.name.to_owned(),
-        module: symbol.module.map(str::to_owned),
+        module: symbol.module.unwrap_or_default().to_owned(),
         size_bytes,
         traceable: rules::is_traced(symbol.name, symbol.address, size_bytes, facts),
         blacklisted: rules::is_listed(symbol.name, symbol.address, facts),
-        same_name: named.len(),
-        place: place(symbol, &named, facts),
+        same_name: length(named.len()),
+        place: place(symbol, &named, facts).unwrap_or_default(),
     }
 }
 

@@ -6,7 +6,6 @@
 //! reaches it; what this daemon itself refuses about a place that the kernel accepts is an
 //! objection, apart from the verdict. Never writes anything, to the kernel or elsewhere.
 
-mod boot;
 mod case;
 pub mod functions;
 mod instruction;
@@ -23,14 +22,13 @@ mod symbol;
 pub(crate) mod tests;
 pub mod typed;
 
-pub use boot::{BootDependence, boot_dependence};
 pub use listing::{JudgedInstruction, disassembly, surroundings};
 pub use places::{Nearest, nearest};
 pub use report::{Arming, Report, kernel_code};
 pub use spelling::suggestion;
 
 use case::Case;
-use kprobed_host::kernel::KernelFacts;
+use kprobed_host::kernel::{BootSite, KernelFacts};
 use kprobed_lang::definition::{Code, Diagnostic, Place, ProbeDefinition, Step};
 
 /// What was found of the place of a definition.
@@ -115,6 +113,55 @@ pub fn predicted_arming(
         case.optimiser().is_some_and(|optimiser| optimiser.makes_jump(offset))
     });
     Some(if jump { Arming::Optimised } else { Arming::Breakpoint })
+}
+
+/// Verdicts that depend on how boot patches a place.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BootDependence {
+    /// The code that boot may rewrite. Several if the sites of two tables overlap.
+    pub sites: Vec<BootSite>,
+    /// Whether the place works with some of the possible patches.
+    pub some_accept: bool,
+    /// Whether it does not work with some.
+    pub some_refuse: bool,
+}
+
+/// How the verdict of a report depends on boot. None if it is always the same: for a running
+/// kernel, and for a place that is refused before its code is read. Only places inside of what boot may rewrite depend
+/// on it: whole instructions replace whole instructions there, so that all others keep their boundaries and their
+/// opcodes.
+pub fn boot_dependence(
+    definition: &ProbeDefinition,
+    report: &Report,
+    facts: &KernelFacts,
+) -> Option<BootDependence> {
+    let start = report.code_range.as_ref()?.start;
+    let case = || Some(Case::at(definition, start.checked_add(report.offset)?, facts)?.whole());
+    let likeliest = case()?;
+    let offset = likeliest.offset;
+    let found = facts.boot_sites.over(likeliest.address_of(offset), &facts.text, &facts.symbols);
+    let key = |verdict: Result<(), Diagnostic>| verdict.map_err(|refusal| (refusal.code, refusal.errno));
+    let mut verdicts: Vec<Result<(), (Code, i32)>> = vec![key(rules::judge(&likeliest, offset))];
+    let mut sites = Vec::new();
+    for (site, possible) in found {
+        let Ok(at) = usize::try_from(site.range.start.wrapping_sub(start)) else { continue };
+        for bytes in possible {
+            let mut code = likeliest.code().to_vec();
+            if let Some(place) = code.get_mut(at..at.saturating_add(bytes.len())) {
+                place.copy_from_slice(&bytes);
+            }
+            let verdict = key(rules::judge(&case()?.with_code(code), offset));
+            if !verdicts.contains(&verdict) {
+                verdicts.push(verdict);
+            }
+        }
+        sites.push(site);
+    }
+    (verdicts.len() > 1).then(|| BootDependence {
+        sites,
+        some_accept: verdicts.iter().any(Result::is_ok),
+        some_refuse: verdicts.iter().any(Result::is_err),
+    })
 }
 
 /// The kernel's checks while it still parses the definition

@@ -31,8 +31,9 @@ pub struct Report {
     pub objection: Option<Diagnostic>,
     /// `FUNCTION+0xOFFSET`, if that is known. The function is the one that the place leads to.
     pub location: String,
-    /// The place of that function among all of its name, if there are several: see
-    /// [`super::functions::Function::place`].
+    /// The place of that function among all of its name, if there are several: see [`v1::Function::place`].
+    ///
+    /// [`v1::Function::place`]: kprobed_proto::v1::Function::place
     pub among: Option<String>,
     /// Whether the place is the entry of a function, at which its arguments still are in their
     /// registers.

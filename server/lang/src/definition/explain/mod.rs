@@ -10,7 +10,7 @@ use super::ast::{Argument, BtfRoot, FetchKind, MemoryAddress, ProbeDefinition, P
 use super::dialect::Dialect;
 use super::features::Features;
 use super::guard;
-use super::old_form::old_form;
+use super::legacy::old_form;
 
 /// Explains a definition that was written in this dialect and becomes this line for the kernel, which is shown without
 /// the arguments by which the daemon distinguishes faults from values. `origin`: the name that was written for the
@@ -86,8 +86,8 @@ fn fields(definition: &ProbeDefinition, features: &Features) -> Vec<(String, Str
             return Some((path.name.clone(), "path".to_owned()));
         }
         let ty = match argument.ty {
+            _ if words::typed_by_btf(argument, features) => "as in BTF".to_owned(),
             Some(ty) => ty.to_string(),
-            None if words::typed_by_btf(argument, features) => "as in BTF".to_owned(),
             None => argument.base_type().to_string(),
         };
         Some((name, ty))
@@ -133,10 +133,7 @@ fn assumptions(definition: &ProbeDefinition, features: &Features) -> Vec<String>
         "names are those of the parameters in the BTF of the running kernel",
     );
     assume(
-        definition
-            .args
-            .iter()
-            .any(|argument| argument.ty.is_none() && words::typed_by_btf(argument, features)),
+        definition.args.iter().any(|argument| words::typed_by_btf(argument, features)),
         "what has no type gets the one of the kernel's BTF, and is 64 bits in hexadecimal without it",
     );
     assume(

@@ -36,9 +36,10 @@ pub(super) fn when(definition: &ProbeDefinition) -> String {
     }
 }
 
-/// Whether the kernel's BTF determines the type of the argument if none is written.
+/// Whether no type is written, and the kernel's BTF determines it.
 pub(super) fn typed_by_btf(argument: &Argument, features: &Features) -> bool {
     features.btf_args
+        && argument.ty.is_none()
         && matches!(argument.fetch.kind, FetchKind::Btf { .. } | FetchKind::AllArguments | FetchKind::Retval)
 }
 
@@ -48,17 +49,13 @@ pub(super) fn meaning(argument: &Argument, features: &Features) -> String {
     if let FetchKind::AllArguments = fetch.kind {
         return "every parameter of the function, with the names and types of the kernel's BTF".to_owned();
     }
-    let Some(ty) = argument.ty else {
-        return match &fetch.kind {
-            FetchKind::Comm | FetchKind::ImmediateString(_) => value(&fetch.kind),
-            _ if typed_by_btf(argument, features) => format!("{}, as in the kernel's BTF", held(fetch, 64)),
-            _ => format!("{}, in hexadecimal", held(fetch, 64)),
-        };
-    };
-    if let Some(count) = ty.count {
-        return array(fetch, ty.base, count);
+    if typed_by_btf(argument, features) {
+        return format!("{}, as in the kernel's BTF", held(fetch, 64));
     }
-    single(fetch, ty.base)
+    match argument.ty.and_then(|ty| ty.count) {
+        Some(count) => array(fetch, argument.base_type(), count),
+        None => single(fetch, argument.base_type()),
+    }
 }
 
 fn single(fetch: &Fetch, base: BaseType) -> String {
@@ -107,13 +104,13 @@ fn array(fetch: &Fetch, base: BaseType, count: u8) -> String {
         | BaseType::FileName
         | BaseType::Path => (64, "each the address of a string"),
     };
-    format!("{count} values of {bits} bits, the first at {}, {shown}", location(fetch))
+    format!("{count} values of {bits} bits, the first at {}, {shown}", memory(&fetch.kind))
 }
 
 /// So many bits of the value of the expression.
 fn held(fetch: &Fetch, bits: u8) -> String {
     match &fetch.kind {
-        FetchKind::Deref { .. } | FetchKind::Memory(_) => format!("{bits} bits at {}", location(fetch)),
+        FetchKind::Deref { .. } | FetchKind::Memory(_) => format!("{bits} bits at {}", memory(&fetch.kind)),
         kind if bits == 64 => value(kind),
         kind => format!("the low {bits} bits of {}", value(kind)),
     }
@@ -122,20 +119,12 @@ fn held(fetch: &Fetch, bits: u8) -> String {
 /// The place of a text: an expression that is a pointer by itself is followed.
 fn text_place(fetch: &Fetch) -> String {
     match &fetch.kind {
-        FetchKind::Deref { .. } | FetchKind::Memory(_) => location(fetch),
+        FetchKind::Deref { .. } | FetchKind::Memory(_) => memory(&fetch.kind),
         kind => format!("the start of what {} points to", value(kind)),
     }
 }
 
-/// The memory that the expression reads, or its value if it reads none.
-fn location(fetch: &Fetch) -> String {
-    match &fetch.kind {
-        kind @ (FetchKind::Memory(_) | FetchKind::Deref { .. }) => memory(kind),
-        kind => value(kind),
-    }
-}
-
-/// The memory that such an expression reads.
+/// The memory that an expression reads, or its value if it reads none.
 fn memory(kind: &FetchKind) -> String {
     match kind {
         FetchKind::Memory(MemoryAddress::Address(address)) => format!("address {address:#x}"),

@@ -5,7 +5,7 @@
 use std::fmt;
 
 use super::super::Span;
-use super::super::ast::{MemoryAddress, Name, Width};
+use super::super::ast::{BaseType, MemoryAddress, Name, Width};
 
 /// `FUNCTION(PARAMETER, PARAMETER, ...)`.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -44,29 +44,13 @@ pub struct FieldType {
     pub span: Span,
 }
 
-/// The type of one element.
+/// The word for the element of a type.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Atom {
-    /// `u8` to `u64`.
-    U(Width),
-    /// `s8` to `s64`.
-    S(Width),
-    /// `x8` to `x64`.
-    X(Width),
-    /// `char`.
-    Char,
-    /// `short`.
-    Short,
-    /// `int`.
-    Int,
-    /// `long`.
-    Long,
-    /// `size_t`.
-    SizeT,
-    /// `symbol`: an address, shown as a symbol.
-    Symbol,
-    /// `string`: text up to its NUL.
-    String,
+pub struct Atom {
+    /// `u8`, `short`, `string` and so on.
+    pub name: &'static str,
+    /// The type that an argument has for it, without `unsigned` before it.
+    pub base: BaseType,
 }
 
 /// The source of a field.
@@ -110,55 +94,48 @@ pub enum StepKind {
 }
 
 impl Atom {
-    /// Every atom with its spelling.
-    pub const ALL: [(&'static str, Self); 19] = [
-        ("u8", Self::U(Width::W8)),
-        ("u16", Self::U(Width::W16)),
-        ("u32", Self::U(Width::W32)),
-        ("u64", Self::U(Width::W64)),
-        ("s8", Self::S(Width::W8)),
-        ("s16", Self::S(Width::W16)),
-        ("s32", Self::S(Width::W32)),
-        ("s64", Self::S(Width::W64)),
-        ("x8", Self::X(Width::W8)),
-        ("x16", Self::X(Width::W16)),
-        ("x32", Self::X(Width::W32)),
-        ("x64", Self::X(Width::W64)),
-        ("char", Self::Char),
-        ("short", Self::Short),
-        ("int", Self::Int),
-        ("long", Self::Long),
-        ("size_t", Self::SizeT),
-        ("symbol", Self::Symbol),
-        ("string", Self::String),
+    /// Every atom.
+    pub const ALL: [Self; 19] = [
+        Self::of("u8", BaseType::Unsigned(Width::W8)),
+        Self::of("u16", BaseType::Unsigned(Width::W16)),
+        Self::of("u32", BaseType::Unsigned(Width::W32)),
+        Self::of("u64", BaseType::Unsigned(Width::W64)),
+        Self::of("s8", BaseType::Signed(Width::W8)),
+        Self::of("s16", BaseType::Signed(Width::W16)),
+        Self::of("s32", BaseType::Signed(Width::W32)),
+        Self::of("s64", BaseType::Signed(Width::W64)),
+        Self::of("x8", BaseType::Hex(Width::W8)),
+        Self::of("x16", BaseType::Hex(Width::W16)),
+        Self::of("x32", BaseType::Hex(Width::W32)),
+        Self::of("x64", BaseType::Hex(Width::W64)),
+        Self::of("char", BaseType::Char),
+        Self::of("short", BaseType::Signed(Width::W16)),
+        Self::of("int", BaseType::Signed(Width::W32)),
+        Self::of("long", BaseType::Signed(Width::W64)),
+        Self::of("size_t", BaseType::Unsigned(Width::W64)),
+        Self::of("symbol", BaseType::Symbol),
+        Self::of("string", BaseType::String),
     ];
+
+    const fn of(name: &'static str, base: BaseType) -> Self {
+        Self { name, base }
+    }
 
     /// The atom of this name.
     pub fn named(name: &str) -> Option<Self> {
-        Self::ALL.iter().find(|(known, _)| *known == name).map(|(_, atom)| *atom)
-    }
-
-    /// Its name.
-    pub fn name(self) -> &'static str {
-        Self::ALL.iter().find(|(_, atom)| *atom == self).map_or("", |(name, _)| name)
+        Self::ALL.into_iter().find(|known| known.name == name)
     }
 
     /// Bytes of one element, by which an index counts. A string counted as 4 in 2018.
-    pub const fn bytes(self) -> u64 {
-        match self {
-            Self::U(width) | Self::S(width) | Self::X(width) => width.bytes() as u64,
-            Self::Char => 1,
-            Self::Short => 2,
-            Self::Int | Self::String => 4,
-            Self::Long | Self::SizeT | Self::Symbol => 8,
-        }
+    pub fn bytes(self) -> u64 {
+        self.base.bytes().into()
     }
 }
 
 impl fmt::Display for FieldType {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let unsigned = if self.unsigned { "unsigned " } else { "" };
-        write!(f, "{unsigned}{}", self.atom.name())?;
+        write!(f, "{unsigned}{}", self.atom.name)?;
         self.count.map_or(Ok(()), |count| write!(f, "[{count}]"))
     }
 }

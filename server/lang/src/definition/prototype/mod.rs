@@ -37,23 +37,14 @@ pub use ast::{Atom, Field, FieldType, Prototype, Source, Step, StepKind};
 pub use parse::parse;
 
 use self::translate::Translated;
-use super::ast::{Definition, ProbeDefinition};
-use super::diagnostic::Diagnostic;
+use super::ast::Definition;
 use super::features::Features;
 use super::parse as kernel;
 use super::parse::Parsed;
 use super::short::UnknownKernel;
 
-/// The probe of the only prototype in `text`, on the kernel that `features` describes.
-pub fn definition(text: &str, features: &Features) -> Result<ProbeDefinition, Vec<Diagnostic>> {
-    let Parsed { tree, findings } = read(text, features);
-    match tree {
-        Some(Definition::Probe(probe)) if findings.is_empty() => Ok(probe),
-        _ => Err(findings),
-    }
-}
-
-/// Like [`definition`], with the part that can be parsed of the prototype's line.
+/// The probe of the only prototype in `text`, on the kernel that `features` describes, with the part that can be parsed
+/// of its line.
 pub(super) fn read(text: &str, features: &Features) -> Parsed {
     let translated = parse(text).and_then(|read| Ok((translate::translate(&read, features)?, read.span)));
     let (Translated { line, warnings }, span) = match translated {

@@ -14,7 +14,7 @@
 //! reported at once. Never translates.
 
 use super::super::Span;
-use super::super::ast::{MemoryAddress, Name};
+use super::super::ast::{BaseType, MemoryAddress, Name};
 use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
 use super::super::line::{self, Word};
@@ -132,7 +132,7 @@ impl<'t> Parser<'t> {
         }
         self.next += 1;
         let count = match self.take("[") {
-            Some(open) if atom == Atom::String => {
+            Some(open) if atom.base == BaseType::String => {
                 let message = "a string has no length: it ends at its NUL";
                 return Err(Diagnostic::error(Code::UnexpectedToken, open.span(), message)
                     .with_hint("write `string NAME`, or `char[LENGTH] NAME`"));

@@ -9,8 +9,8 @@ use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
 use super::super::features::Features;
 use super::super::rewrite::Rewritten;
-use super::ast::{Atom, Field, FieldType, Prototype, Source};
-use super::walk::{Target, walk};
+use super::ast::{Field, FieldType, Prototype, Source};
+use super::walk::walk;
 
 /// The group of the events of 2018.
 const GROUP: &str = "functions";
@@ -89,25 +89,24 @@ impl Translation<'_> {
             let message = "no argument is left for this field";
             return Err(Diagnostic::error(Code::TooManyArgs, field.span, message));
         }
-        let (target, name_span) = match &field.source {
+        let (fetch, name_span) = match &field.source {
             Source::Parameter { name, steps } => {
                 let parameter = FetchKind::Argument(field.parameter);
-                let target = walk(field, name, steps, parameter, &mut self.warnings)?;
-                (target, name.span)
+                (walk(field, name, steps, parameter, &mut self.warnings)?, name.span)
             }
             Source::Fixed { name, address, span } => {
-                (Target::Fixed(address.clone()), name.as_ref().map_or(*span, |name| name.span))
+                let fetch = Fetch { kind: FetchKind::Memory(address.clone()), span: *span };
+                (fetch, name.as_ref().map_or(*span, |name| name.span))
             }
         };
         let name = self.name(field, name_span);
         let base = self.base_type(field);
-        let count = field.ty.count.filter(|_| field.ty.atom != Atom::Char);
+        let count = field.ty.count.filter(|_| field.ty.atom.base != BaseType::Char);
         match count {
-            Some(count) if count > ELEMENTS_MAX => self.split(field, &name, base, &target, count),
+            Some(count) if count > ELEMENTS_MAX => self.split(field, &name, base, &fetch, count),
             _ => {
                 let count = count.and_then(|count| u8::try_from(count).ok());
-                let fetch = target.at(0).ok_or_else(|| out_of_reach(field))?;
-                self.push(field, name, fetch, base, count);
+                self.push(field, name, fetch.kind, base, count);
                 Ok(())
             }
         }
@@ -129,7 +128,7 @@ impl Translation<'_> {
         field: &Field,
         name: &Name,
         base: BaseType,
-        target: &Target,
+        first: &Fetch,
         count: u64,
     ) -> Result<(), Diagnostic> {
         let parts = count.div_ceil(ELEMENTS_MAX);
@@ -142,9 +141,12 @@ impl Translation<'_> {
             while self.is_taken(&part.text) {
                 part.text.push('_');
             }
-            let fetch = target.at(start * field.ty.atom.bytes()).ok_or_else(|| out_of_reach(field))?;
+            let fetch = first.shifted(start * field.ty.atom.bytes()).ok_or_else(|| {
+                let message = "the end of the array is out of reach of an offset";
+                Diagnostic::error(Code::OffsetTruncated, field.span, message)
+            })?;
             let length = u8::try_from(ELEMENTS_MAX.min(count - start)).ok();
-            self.push(field, part, fetch, base, length);
+            self.push(field, part, fetch.kind, base, length);
         }
         let message = format!(
             "an argument has at most 64 elements: `{}` becomes {parts} arguments, each with the index of its first",
@@ -188,38 +190,26 @@ impl Translation<'_> {
 
     fn base_type(&mut self, field: &Field) -> BaseType {
         let FieldType { unsigned, atom, count, span } = field.ty;
-        let integer = |width| if unsigned { BaseType::Unsigned(width) } else { BaseType::Signed(width) };
-        if unsigned && matches!(atom, Atom::Symbol | Atom::String) {
-            let message = format!("`unsigned` means nothing for a {}", atom.name());
+        if unsigned && matches!(atom.base, BaseType::Symbol | BaseType::String) {
+            let message = format!("`unsigned` means nothing for a {}", atom.name);
             self.warnings.push(Diagnostic::warning(Code::Completed, span, message));
         }
-        match atom {
-            Atom::U(width) => BaseType::Unsigned(width),
-            Atom::S(width) => integer(width),
+        match (atom.base, count) {
+            (BaseType::Char, Some(count)) => {
+                self.warnings.push(unbounded(field, count));
+                BaseType::String
+            }
+            (BaseType::Char, None) if !self.features.char_type => {
+                let shown =
+                    if unsigned { BaseType::Unsigned(Width::W8) } else { BaseType::Signed(Width::W8) };
+                let message =
+                    format!("this kernel has no type for a character: it is shown as a number (`{shown}`)");
+                self.warnings.push(Diagnostic::warning(Code::Completed, span, message));
+                shown
+            }
             // Shown in decimal, as in 2018.
-            Atom::X(width) if unsigned => BaseType::Unsigned(width),
-            Atom::X(width) => BaseType::Hex(width),
-            Atom::Char => match count {
-                Some(count) => {
-                    self.warnings.push(unbounded(field, count));
-                    BaseType::String
-                }
-                None if self.features.char_type => BaseType::Char,
-                None => {
-                    let shown = integer(Width::W8);
-                    let message = format!(
-                        "this kernel has no type for a character: it is shown as a number (`{shown}`)"
-                    );
-                    self.warnings.push(Diagnostic::warning(Code::Completed, span, message));
-                    shown
-                }
-            },
-            Atom::Short => integer(Width::W16),
-            Atom::Int => integer(Width::W32),
-            Atom::Long => integer(Width::W64),
-            Atom::SizeT => BaseType::Unsigned(Width::W64),
-            Atom::Symbol => BaseType::Symbol,
-            Atom::String => BaseType::String,
+            (BaseType::Signed(width) | BaseType::Hex(width), _) if unsigned => BaseType::Unsigned(width),
+            (base, _) => base,
         }
     }
 }
@@ -233,9 +223,4 @@ fn unbounded(field: &Field, count: u64) -> Diagnostic {
     } else {
         warning
     }
-}
-
-fn out_of_reach(field: &Field) -> Diagnostic {
-    let message = "the end of the array is out of reach of an offset";
-    Diagnostic::error(Code::OffsetTruncated, field.span, message)
 }

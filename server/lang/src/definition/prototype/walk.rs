@@ -6,53 +6,19 @@
 //! about that, a warning names a spelling on which they agree. Never chooses a type.
 
 use super::super::Span;
-use super::super::ast::{Fetch, FetchKind, MemoryAddress, Name};
+use super::super::ast::{BaseType, Fetch, FetchKind, Name};
 use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
-use super::ast::{Atom, Field, Step, StepKind};
+use super::ast::{Field, Step, StepKind};
 
-/// The memory or value from which a field, or the first element of an array, is read.
-pub(super) enum Target {
-    /// The parameter itself.
-    Value(FetchKind),
-    /// Memory `offset` bytes after a pointer.
-    Memory {
-        /// The pointer.
-        pointer: Fetch,
-        /// Added to it.
-        offset: i32,
-    },
-    /// Memory at a fixed address.
-    Fixed(MemoryAddress),
-}
-
-impl Target {
-    /// The fetch of the memory `bytes` further on, if the offset can be expressed.
-    pub(super) fn at(&self, bytes: u64) -> Option<FetchKind> {
-        Some(match self {
-            Self::Value(kind) => kind.clone(),
-            Self::Memory { pointer, offset } => {
-                pointer.clone().followed(offset.checked_add(i32::try_from(bytes).ok()?)?).kind
-            }
-            Self::Fixed(MemoryAddress::Address(address)) => {
-                FetchKind::Memory(MemoryAddress::Address(address.checked_add(bytes)?))
-            }
-            Self::Fixed(MemoryAddress::Symbol { symbol, offset }) => {
-                let offset = offset.checked_add(i64::try_from(bytes).ok()?)?;
-                FetchKind::Memory(MemoryAddress::Symbol { symbol: symbol.clone(), offset })
-            }
-        })
-    }
-}
-
-/// The target of `field`, which starts at `parameter` and goes on with `steps`.
+/// What `field`, or the first element of its array, is read from: it starts at `parameter` and goes on with `steps`.
 pub(super) fn walk(
     field: &Field,
     name: &Name,
     steps: &[Step],
     parameter: FetchKind,
     warnings: &mut Vec<Diagnostic>,
-) -> Result<Target, Diagnostic> {
+) -> Result<Fetch, Diagnostic> {
     let mut walk = Walk {
         pointer: Fetch { kind: parameter, span: name.span },
         offset: 0,
@@ -67,8 +33,8 @@ pub(super) fn walk(
         Diagnostic::warning(Code::AmbiguousPrototype, field.span, message)
             .with_hint(format!("`{safe}` says the same and cannot be misread"))
     };
-    match (field.ty.atom, field.ty.count) {
-        (Atom::String, _) => {
+    match (field.ty.atom.base, field.ty.count) {
+        (BaseType::String, _) => {
             if walk.pending && walk.brackets == 1 {
                 let message = "the bracket is read as a pointer to the string, not as its first byte";
                 warnings.push(warn(message, with_step(field, name, steps, StepKind::Add(0))));
@@ -91,7 +57,7 @@ pub(super) fn walk(
             }
             Ok(walk.memory())
         }
-        (_, None) if walk.brackets == 0 && walk.offset == 0 => Ok(Target::Value(walk.pointer.kind)),
+        (_, None) if walk.brackets == 0 && walk.offset == 0 => Ok(walk.pointer),
         (_, None) if walk.brackets == 0 => {
             let message =
                 format!("this is the parameter plus {}, and a probe cannot add without reading", walk.offset);
@@ -156,8 +122,8 @@ impl Walk {
         self.pending = false;
     }
 
-    fn memory(self) -> Target {
-        Target::Memory { pointer: self.pointer, offset: self.offset }
+    fn memory(self) -> Fetch {
+        self.pointer.followed(self.offset)
     }
 }
 

@@ -20,8 +20,8 @@ use super::super::diagnostic::Diagnostic;
 use super::super::line::Word;
 use super::super::names::is_identifier;
 use super::super::rewrite::Rewritten;
-use super::known::{CallArgument, KernelNames, KnownFunction, KnownParameter, SystemCall};
 use super::place::{Target, What};
+use super::{CallArgument, KernelNames, KnownFunction, KnownParameter, SystemCall};
 
 /// The line of a place with its name and the arguments, if they are written, or with what it records by itself.
 pub(super) fn line(

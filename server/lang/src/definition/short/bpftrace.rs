@@ -8,8 +8,8 @@ use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
 use super::super::line::LINE_MAX_BYTES;
 use super::super::names::{is_identifier, is_of_name};
+use super::KernelNames;
 use super::arguments::number;
-use super::known::KernelNames;
 use super::place::{Keyword, keyword};
 
 /// What a program has no command for.

@@ -6,7 +6,7 @@ use super::super::Span;
 use super::super::code::Code;
 use super::super::diagnostic::Diagnostic;
 use super::super::line::Word;
-use super::known::{KernelNames, SystemCall};
+use super::{KernelNames, SystemCall};
 use crate::model::Glob;
 
 /// What a probe of a line is of.

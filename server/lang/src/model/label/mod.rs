@@ -4,7 +4,6 @@
 //! knows which probe has which labels.
 #![warn(clippy::indexing_slicing, clippy::arithmetic_side_effects)]
 
-mod error;
 mod selector;
 mod word;
 
@@ -13,8 +12,8 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-pub use error::LabelError;
 pub use selector::LabelSelector;
+pub use word::LabelError;
 use word::{Part, check};
 
 /// Most labels of a probe.

@@ -287,7 +287,8 @@ fn a_name_means_one_function_or_says_which() {
                 format!("{} at {:#x}, +{offset}, {} bytes", function.name, start - BASE, function.size_bytes)
             }
             Meant::Several(functions) => {
-                let places = functions.iter().map(|one| one.place.as_deref().unwrap_or("-"));
+                let places =
+                    functions.iter().map(|one| if one.place.is_empty() { "-" } else { one.place.as_str() });
                 places.collect::<Vec<_>>().join(" ")
             }
             Meant::Nothing => "nothing".to_owned(),
@@ -320,7 +321,7 @@ fn functions_are_listed_by_name() {
     let traceable = FunctionQuery { traceable_only: true, fits: &|name| name.starts_with('p'), ..all };
     assert_eq!(names(&traceable).0, "part part.cold", "a part goes with its function");
     let (found, _) = functions::list(&FunctionQuery { fits: &|name| name == "twin", ..all }, &kernel.facts);
-    assert_eq!((found[0].same_name, found[0].place.as_deref()), (2, Some("_stext+128")));
+    assert_eq!((found[0].same_name, found[0].place.as_str()), (2, "_stext+128"));
     assert_eq!(functions::similar_names("fisrt", &kernel.facts), ["first"]);
 }
 

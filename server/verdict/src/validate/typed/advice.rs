@@ -9,7 +9,7 @@ use super::passing::Words;
 use kprobed_host::kernel::KernelFacts;
 use kprobed_host::kernel::btf::Kind;
 use kprobed_lang::definition::{
-    BaseType, BtfRoot, Code, Diagnostic, Fetch, FetchKind, Place, ProbeDefinition, Span, Type, Width,
+    BaseType, BtfRoot, Code, Diagnostic, FetchKind, Place, ProbeDefinition, Width,
 };
 
 /// Replaces the general hints of the parser by what the types of the function say.
@@ -25,19 +25,13 @@ pub fn advise(findings: &mut [Diagnostic], definition: &ProbeDefinition, text: &
         let member = path.split(['.', '-']).next().unwrap_or_default();
         let at = finding.span.start;
         let argument = definition.args.iter().find(|argument| argument.span.range().contains(&at));
-        let parameter = argument.and_then(|argument| parameter(&function, &argument.fetch));
+        let parameter = argument.and_then(|argument| match &argument.fetch.root().kind {
+            FetchKind::Btf { root: BtfRoot::Parameter(name), .. } => function.parameter(name),
+            _ => None,
+        });
         if let Some(hint) = parameter.and_then(|parameter| hint(&function, parameter, member)) {
             finding.hint = Some(hint);
         }
-    }
-}
-
-fn parameter<'f>(function: &'f Function, fetch: &Fetch) -> Option<&'f Parameter> {
-    match &fetch.root().kind {
-        FetchKind::Btf { root: BtfRoot::Parameter(name), .. } => {
-            function.parameters.iter().find(|parameter| parameter.name == *name)
-        }
-        _ => None,
     }
 }
 
@@ -75,6 +69,7 @@ fn hint(function: &Function, parameter: &Parameter, member: &str) -> Option<Stri
         }
         _ => return None,
     };
-    let ty = Type { base, count: None, span: Span::default() };
-    Some(format!("write `{member}=$arg{word}:{ty}`: `{name}` itself is passed, and this part of it is there"))
+    Some(format!(
+        "write `{member}=$arg{word}:{base}`: `{name}` itself is passed, and this part of it is there"
+    ))
 }

@@ -145,9 +145,7 @@ fn members_of(
         }
         BtfRoot::Retval => function.result,
         BtfRoot::Parameter(name) => function
-            .parameters
-            .iter()
-            .find(|parameter| parameter.name == *name)
+            .parameter(name)
             .map(|parameter| parameter.ty)
             .ok_or_else(|| problems::no_parameter(Span::new(0, start), function, name, facts))?,
     };
@@ -241,7 +239,7 @@ fn listed(btf: &Btf, id: TypeId, prefix: &str) -> Result<v1::StructureDescriptio
         let member = at.member;
         let fetch_type = match member.bits {
             Some(bits) => default::bit_field(btf, member.ty, at.bit_offset, bits)
-                .map(|(base, _)| Type { base, count: None, span: Span::default() }.to_string())
+                .map(|(base, _)| base.to_string())
                 .unwrap_or_default(),
             None => chosen_text(default::of(btf, member.ty, true)?),
         };

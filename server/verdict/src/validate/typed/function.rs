@@ -57,6 +57,11 @@ impl Function {
         })
     }
 
+    /// The first parameter of that name.
+    pub(super) fn parameter(&self, name: &str) -> Option<&Parameter> {
+        self.parameters.iter().find(|parameter| parameter.name == name)
+    }
+
     /// The only parameter of that name.
     pub(crate) fn named(&self, name: &str) -> Option<&Parameter> {
         let mut found = self.parameters.iter().filter(|parameter| parameter.name == name && !name.is_empty());
@@ -197,7 +202,7 @@ pub(super) fn at_distance(unknown: Unknown, place: &Place, facts: &KernelFacts) 
 pub fn has_parameter(facts: &KernelFacts, module: Option<&str>, function: &str, name: &str) -> Option<bool> {
     facts.types.vmlinux().ok()?;
     let found = look_up(function, module, facts);
-    Some(found.is_ok_and(|function| function.parameters.iter().any(|parameter| parameter.name == name)))
+    Some(found.is_ok_and(|function| function.parameter(name).is_some()))
 }
 
 /// Whether a kernel that resolves names by itself finds parameters of that function; `None` if it

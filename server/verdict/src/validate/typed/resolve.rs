@@ -459,7 +459,7 @@ impl Resolver<'_> {
                 .with_hint("write NAME=$argN:TYPE, or a register")
                 .at(looked_up));
         }
-        let Some(parameter) = function.parameters.iter().find(|parameter| parameter.name == name) else {
+        let Some(parameter) = function.parameter(name) else {
             return Err(problems::no_parameter(fetch.span, function, name, self.facts).at(looked_up));
         };
         let Some(Words { first, count }) = parameter.words else {

@@ -126,9 +126,8 @@ pub(in crate::validate) fn named<'n>(name: &'n str, facts: &KernelFacts) -> Opti
 /// caller had in the register, an address too.
 pub(super) fn is_register(function: &Function, fetch: &FetchKind) -> bool {
     let FetchKind::Btf { root: BtfRoot::Parameter(name), members } = fetch else { return false };
-    let parameter = function.parameters.iter().find(|parameter| parameter.name == *name);
     let btf = &function.btf;
-    let target = parameter.and_then(|parameter| match btf.resolved(parameter.ty).ok()?.kind {
+    let target = function.parameter(name).and_then(|parameter| match btf.resolved(parameter.ty).ok()?.kind {
         Kind::Pointer(target) => btf.resolved(target).ok(),
         _ => None,
     });

@@ -9,8 +9,7 @@ use super::problems;
 use kprobed_host::kernel::btf::{Btf, BtfError, Composite, Kind, TypeId};
 use kprobed_lang::definition::path::{PathEntry, PathField, PathLevel};
 use kprobed_lang::definition::{
-    ARGUMENT_NAME_MAX_BYTES, Argument, BaseType, BtfMember, Code, Diagnostic, Fetch, FetchKind, Name, Span,
-    Type, Width,
+    ARGUMENT_NAME_MAX_BYTES, Argument, BaseType, BtfMember, Code, Diagnostic, Fetch, Name, Span, Type, Width,
 };
 
 /// Names that are read in the file system of the file, in that on which it is mounted, and so on. One may suffice for
@@ -201,16 +200,10 @@ impl Walk<'_> {
 
     /// A member of a structure that is in memory.
     fn member(&self, value: &Value, name: &str) -> Result<Option<Value>, BtfError> {
-        let FetchKind::Deref { user, offset, inner } = &value.fetch.kind else { return Ok(None) };
         let Kind::Composite(composite) = self.btf.resolved(value.ty)?.kind else { return Ok(None) };
         let Some(found) = self.btf.member(composite, name)? else { return Ok(None) };
-        let Some(offset) = i32::try_from(found.bit_offset / 8).ok().and_then(|at| offset.checked_add(at))
-        else {
-            return Ok(None);
-        };
-        let kind = FetchKind::Deref { user: *user, offset, inner: inner.clone() };
-        let fetch = Fetch { kind, span: value.fetch.span };
-        Ok(Some(Value { fetch, ty: found.member.ty, bits: None }))
+        let fetch = value.fetch.shifted(found.bit_offset / 8);
+        Ok(fetch.map(|fetch| Value { fetch, ty: found.member.ty, bits: None }))
     }
 
     /// Follows members, each with the separator before it.

@@ -3,8 +3,8 @@
 use proptest::prelude::*;
 
 use super::properties::{steps, types};
-use super::{v6_1, v6_12};
-use crate::definition::prototype::{Atom, FieldType, Step, StepKind, definition};
+use super::{definition, v6_1, v6_12};
+use crate::definition::prototype::{FieldType, Step, StepKind};
 use crate::definition::{BaseType, Code, Features, Fetch, FetchKind, Width};
 
 /// The word at an address: anything, but always the same.
@@ -30,11 +30,11 @@ fn meant(ty: FieldType, steps: &[Step], parameter: u64) -> Option<u64> {
         }
     }
     let ends_in_bracket = matches!(steps.last(), Some(Step { kind: StepKind::Index(_), .. }));
-    let is_value = ty.count.is_none() && ty.atom != Atom::String;
+    let is_value = ty.count.is_none() && ty.atom.name != "string";
     if is_value {
         return (brackets > 0 || address != parameter).then_some(address);
     }
-    let through_pointer = ends_in_bracket && (ty.atom == Atom::String || brackets > 1);
+    let through_pointer = ends_in_bracket && (ty.atom.name == "string" || brackets > 1);
     Some(if through_pointer { word_at(address) } else { address })
 }
 
@@ -69,25 +69,34 @@ fn check_types(ty: FieldType, text: &str, features: &Features) {
     let said = found.warnings.iter().any(|warning| warning.code == Code::Completed);
     let types: Vec<_> = found.args.iter().map(|argument| argument.ty.unwrap()).collect();
     let elements: u64 = types.iter().map(|ty| u64::from(ty.count.unwrap_or(1))).sum();
-    let expected = match (ty.atom, ty.count) {
-        (Atom::String, _) => BaseType::String,
-        (Atom::Char, Some(_)) => {
+    let expected = match (ty.atom.name, ty.count) {
+        ("string", _) => BaseType::String,
+        ("char", Some(_)) => {
             // Not cut after that many bytes.
             assert!(said && types.len() == 1 && types[0].count.is_none(), "{text}");
             assert_eq!(types[0].base, BaseType::String, "{text}");
             return;
         }
-        (Atom::Char, None) => {
+        ("char", None) => {
             assert!(types[0].base == BaseType::Char || said, "{text}");
             types[0].base
         }
-        (Atom::Symbol, _) => BaseType::Symbol,
-        (Atom::X(width), _) if !ty.unsigned => BaseType::Hex(width),
-        (Atom::U(width) | Atom::X(width), _) => BaseType::Unsigned(width),
-        (Atom::SizeT, _) => BaseType::Unsigned(Width::W64),
-        (Atom::S(_) | Atom::Short | Atom::Int | Atom::Long, _) => {
-            let width = Width::from_bits(ty.atom.bytes() * 8).unwrap();
-            if ty.unsigned { BaseType::Unsigned(width) } else { BaseType::Signed(width) }
+        ("symbol", _) => BaseType::Symbol,
+        ("size_t", _) => BaseType::Unsigned(Width::W64),
+        (name, _) => {
+            let bits = match name {
+                "short" => 16,
+                "int" => 32,
+                "long" => 64,
+                _ => name[1..].parse().unwrap(),
+            };
+            let width = Width::from_bits(bits).unwrap();
+            match name.chars().next() {
+                Some('x') if !ty.unsigned => BaseType::Hex(width),
+                Some('u' | 'x') => BaseType::Unsigned(width),
+                _ if ty.unsigned => BaseType::Unsigned(width),
+                _ => BaseType::Signed(width),
+            }
         }
     };
     assert_eq!(elements, ty.count.unwrap_or(1), "{text}");
@@ -95,7 +104,7 @@ fn check_types(ty: FieldType, text: &str, features: &Features) {
     for read in types {
         assert_eq!(read.base, expected, "{text}");
         assert_eq!(read.count.is_some(), ty.count.is_some(), "{text}");
-        assert!(ty.atom == Atom::String || u64::from(read.base.bytes()) == ty.atom.bytes(), "{text}");
+        assert!(ty.atom.name == "string" || u64::from(read.base.bytes()) == ty.atom.bytes(), "{text}");
     }
 }
 

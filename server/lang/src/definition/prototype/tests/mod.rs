@@ -7,9 +7,16 @@ mod refused;
 #[path = "../../../../../fixtures/prototype/written.rs"]
 mod written;
 
-use super::definition;
-use crate::definition::{Features, ProbeDefinition};
+use crate::definition::{Definition, Diagnostic, Dialect, Features, ProbeDefinition, parse_as};
 use crate::samples::{v6_1, v6_12};
+
+/// The probe of the only prototype in `text`.
+fn definition(text: &str, features: &Features) -> Result<ProbeDefinition, Vec<Diagnostic>> {
+    match parse_as(Dialect::Prototype, text, features).result? {
+        Definition::Probe(probe) => Ok(probe),
+        Definition::Delete(delete) => panic!("{text}: {delete:?}"),
+    }
+}
 
 /// The probe of the prototype in `text`; panics with the diagnostics if it has none.
 fn translated(text: &str, features: &Features) -> ProbeDefinition {

@@ -5,11 +5,9 @@ use proptest::option;
 use proptest::prelude::*;
 
 use super::written::written;
-use super::{v6_1, v6_12};
-use crate::definition::prototype::{
-    Atom, Field, FieldType, Prototype, Source, Step, StepKind, definition, parse,
-};
-use crate::definition::{Fetch, FetchKind, MemoryAddress, Name, Span};
+use super::{definition, v6_1, v6_12};
+use crate::definition::prototype::{Atom, Field, FieldType, Prototype, Source, Step, StepKind, parse};
+use crate::definition::{BaseType, Fetch, FetchKind, MemoryAddress, Name, Span};
 
 const HERE: Span = Span { start: 0, end: 0 };
 
@@ -19,12 +17,11 @@ fn names() -> impl Strategy<Value = Name> {
 }
 
 pub(super) fn types() -> impl Strategy<Value = FieldType> {
-    let atoms: Vec<_> = Atom::ALL.iter().map(|(_, atom)| *atom).collect();
-    (any::<bool>(), proptest::sample::select(atoms), option::weighted(0.3, 1u64..100)).prop_map(
+    (any::<bool>(), proptest::sample::select(Atom::ALL.to_vec()), option::weighted(0.3, 1u64..100)).prop_map(
         |(unsigned, atom, count)| FieldType {
             unsigned,
             atom,
-            count: count.filter(|_| atom != Atom::String),
+            count: count.filter(|_| atom.base != BaseType::String),
             span: HERE,
         },
     )

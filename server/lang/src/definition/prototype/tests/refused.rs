@@ -1,7 +1,6 @@
 //! Tests of refused prototypes, and the position of each problem.
 
-use super::{v6_1, v6_12};
-use crate::definition::prototype::definition;
+use super::{definition, v6_1, v6_12};
 
 /// Asserts the first problem of a text in which `^` marks where it starts.
 fn refuse(marked: &str, name: &str) {
