@@ -1,6 +1,5 @@
 //! Fake aggregation service: three rows for every aggregation.
 
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use kprobed_client::api::aggregation_key::Key;
@@ -10,11 +9,11 @@ use kprobed_client::api::key_value::Value;
 use kprobed_client::api::stream_aggregation_request::Source;
 use kprobed_client::api::stream_aggregation_response::Message;
 use kprobed_client::api::*;
-use tokio_stream::{Stream, StreamExt as _};
+use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status};
 
 use super::answers;
-use super::services::Answer;
+use super::services::{Answer, BoxedStream};
 
 /// What was made and deleted, in its order.
 #[derive(Clone, Default)]
@@ -245,8 +244,7 @@ fn existing(name: &str) -> Result<Aggregation, Status> {
 
 #[tonic::async_trait]
 impl AggregationService for Aggregations {
-    type StreamAggregationStream =
-        Pin<Box<dyn Stream<Item = Result<StreamAggregationResponse, Status>> + Send>>;
+    type StreamAggregationStream = BoxedStream<StreamAggregationResponse>;
 
     async fn create_aggregation(
         &self,

@@ -21,8 +21,8 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnixListenerStre
 use tonic::{Request, Response, Status};
 
 use super::keeping::Kept;
-use super::services::Services;
-use super::{Beginning, Ending, answers};
+use super::services::{Answer, Services};
+use super::{Beginning, answers};
 
 /// How often a fake says how far it is.
 const BEAT: Duration = Duration::from_millis(10);
@@ -92,15 +92,7 @@ impl Scripted {
             way,
             address: None,
             state: Arc::new(Mutex::new(state)),
-            services: Services {
-                beginning: Beginning::AtOnce,
-                ending: Ending::Open,
-                asked: Arc::default(),
-                changed_at_once: Arc::default(),
-                log: Arc::default(),
-                views: Arc::default(),
-                kept: Some(Kept::new("6.12.1")),
-            },
+            services: Services { kept: Some(Kept::new("6.12.1")), ..Services::default() },
             running: None,
         };
         fake.revive();
@@ -239,8 +231,6 @@ impl Scripted {
 
 #[derive(Clone)]
 struct Service(Arc<Mutex<State>>, Arc<Mutex<Vec<String>>>);
-
-type Answer<T> = Result<Response<T>, Status>;
 
 impl Service {
     /// What has come since the client was at `seen`, and how far that is.

@@ -19,7 +19,7 @@ use super::{answers, calls, code_answers};
 pub(super) type Answer<T> = Result<Response<T>, Status>;
 pub(super) type BoxedStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Services {
     pub(super) beginning: Beginning,
     pub(super) ending: Ending,
