@@ -154,7 +154,7 @@ pub(super) fn existing(name: &str) -> Result<Probe, Status> {
     match name {
         "open" | "kprobes/open" => Ok(probe("kprobes/open")),
         "kprobes/waiting" => Ok(probe("kprobes/waiting")),
-        super::code_answers::OF_LINE => Ok(super::code_answers::of_line()),
+        super::line::OF_LINE => Ok(super::line::of_line()),
         super::calls::ENTRY | super::calls::EXIT => Ok(super::calls::probe(name)),
         _ => Err(Status::not_found(format!("there is no probe `{name}`"))),
     }

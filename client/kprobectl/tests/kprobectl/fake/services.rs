@@ -14,7 +14,7 @@ use tonic::{Request, Response, Status};
 
 use super::keeping::Kept;
 use super::{Beginning, Ending};
-use super::{answers, calls, code_answers};
+use super::{answers, calls};
 
 pub(super) type Answer<T> = Result<Response<T>, Status>;
 pub(super) type BoxedStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
@@ -54,36 +54,11 @@ impl KernelService for Services {
         Err(Status::unimplemented("code"))
     }
 
-    /// Two pages of one function each.
     async fn list_functions(&self, request: Request<ListFunctionsRequest>) -> Answer<ListFunctionsResponse> {
-        let request = request.into_inner();
-        if request.pattern.contains("absent") {
-            return Ok(Response::new(ListFunctionsResponse::default()));
-        }
-        let first = request.page_token.is_empty();
-        if request.pattern.contains("twin") {
-            let functions = ["twin_a", "twin_b"].map(|name| code_answers::function(name, name)).to_vec();
-            return Ok(Response::new(ListFunctionsResponse { functions, ..Default::default() }));
-        }
-        let (function, next) = if first {
-            (code_answers::function("vfs_read", "vfs_read"), "vfs_read")
-        } else {
-            let untraceable = Function { traceable: false, blacklisted: true, ..Default::default() };
-            (
-                Function {
-                    name: "vfs_readf".to_owned(),
-                    module: request.module,
-                    same_name: 2,
-                    ..untraceable
-                },
-                "",
-            )
-        };
-        Ok(Response::new(ListFunctionsResponse {
-            functions: vec![function],
-            next_page_token: next.to_owned(),
-            suggestions: Vec::new(),
-        }))
+        let named = |name: &str| Function { name: name.to_owned(), ..Default::default() };
+        let is_twin = request.into_inner().pattern.contains("twin");
+        let functions = if is_twin { ["twin_a", "twin_b"].map(named).to_vec() } else { Vec::new() };
+        Ok(Response::new(ListFunctionsResponse { functions, ..Default::default() }))
     }
 }
 
