@@ -37,28 +37,12 @@ pub(super) fn schema() -> EventSchema {
     }
 }
 
-pub(super) fn syscall_schema() -> EventSchema {
-    let fields = vec![field("id", FieldType::Signed, 8, FieldBase::Decimal)];
-    EventSchema { probe: "raw_syscalls/sys_enter".to_owned(), probe_uid: 3, fields, ..schema() }
-}
-
 /// A probe of an event of the host.
 pub(super) fn host_event() -> Probe {
-    Probe {
-        name: "raw_syscalls/sys_enter".to_owned(),
-        uid: 3,
-        definition: "raw_syscalls:sys_enter".to_owned(),
-        kernel_definition: String::new(),
-        kind: ProbeKind::Event.into(),
-        filter: "id == 257".to_owned(),
-        labels: HashMap::new(),
-        schema: Some(syscall_schema()),
-        location: String::new(),
-        spec: None,
-        description: String::new(),
-        owner: String::new(),
-        ..probe("kprobes/open")
-    }
+    let name = "raw_syscalls/sys_enter".to_owned();
+    let fields = vec![field("id", FieldType::Signed, 8, FieldBase::Decimal)];
+    let schema = EventSchema { probe: name.clone(), probe_uid: 3, fields, ..schema() };
+    Probe { name, uid: 3, schema: Some(schema), ..probe("kprobes/open") }
 }
 
 fn labels(pairs: &[(&str, &str)]) -> HashMap<String, String> {
@@ -85,43 +69,10 @@ pub(super) fn probe(name: &str) -> Probe {
         schema: is_open.then(schema),
         warnings: if is_open { Vec::new() } else { vec![warning()] },
         location: "do_sys_openat2+0x0".to_owned(),
-        spec: is_open.then(spec),
         description: if is_open { "slow opens" } else { "" }.to_owned(),
         owner: if is_open { "storage" } else { "" }.to_owned(),
         on_kernel_change: KernelChange::Hold.into(),
         ..Probe::default()
-    }
-}
-
-/// `p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string`, and more.
-pub(super) fn spec() -> ProbeSpec {
-    let fetch = |source| Some(Fetch { source: Some(source) });
-    let named = |name: FetchTypeName| Some(fetch_type::Type::Name(name.into()));
-    let symbol = SymbolPlace { symbol: "do_sys_openat2".to_owned(), ..Default::default() };
-    let inner = fetch(fetch::Source::Argument(2)).map(Box::new);
-    let text = fetch::Source::Dereference(Box::new(FetchDereference { inner, ..Default::default() }));
-    let address = FetchMemory { place: Some(fetch_memory::Place::Address(0xffff_ffff_8100_0000)) };
-    let bits = FetchBitField { width: 3, offset: 2, container_bits: 32 };
-    let argument = |name: &str, source, r#type, array_length| ArgumentSpec {
-        name: name.to_owned(),
-        fetch: fetch(source),
-        r#type: Some(FetchType { r#type, array_length }),
-    };
-    ProbeSpec {
-        kind: ProbeKind::Entry.into(),
-        maxactive: None,
-        group: "kprobes".to_owned(),
-        event: "open".to_owned(),
-        place: Some(ProbePlace { place: Some(probe_place::Place::Symbol(symbol)) }),
-        arguments: vec![
-            argument("dfd", fetch::Source::Argument(1), named(FetchTypeName::S32), None),
-            argument("filename", text, named(FetchTypeName::String), None),
-            argument("bits", fetch::Source::Memory(address), Some(fetch_type::Type::BitField(bits)), Some(4)),
-            ArgumentSpec {
-                fetch: fetch(fetch::Source::Variable(FetchVariable::AllArguments.into())),
-                ..Default::default()
-            },
-        ],
     }
 }
 
@@ -243,10 +194,6 @@ pub(super) fn refused(text: &str) -> Status {
 }
 
 pub(super) fn check(definition: &str) -> CheckProbeResponse {
-    if definition.ends_with("*switch*") || definition.starts_with("sch") && definition.contains('*') {
-        let lines = ["sched/sched_switch", "sched/sched_wakeup"].map(str::to_owned).to_vec();
-        return CheckProbeResponse { verdict: Verdict::Refused.into(), lines, ..Default::default() };
-    }
     let instruction = |offset, code: &[u8], text: &str, refusal: &str| Instruction {
         offset,
         code: code.to_vec(),
@@ -292,26 +239,20 @@ fn lines(definition: &str) -> Vec<String> {
         "open*" => ["p:open do_sys_openat2", "p:waiting do_sys_openat2"].map(str::to_owned).into(),
         "twin_*" => ["p twin_a", "p twin_b"].map(str::to_owned).into(),
         "*" => vec!["p:open do_sys_openat2".to_owned(); 101],
+        "*/*switch*" | "sch*/*" | "sched/*" => {
+            ["sched/sched_switch", "sched/sched_wakeup"].map(str::to_owned).into()
+        }
         _ => Vec::new(),
     }
 }
 
-/// Verdicts on all lines of a text that are no comments, two in a message. One that deletes is accepted with a warning.
+/// Verdicts on all lines of a text that are no comments, two in a message.
 pub(super) fn checks(text: &str) -> Vec<CheckProbesResponse> {
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
     let checked: Vec<_> = lines
         .map(|(definition, line)| {
             let mut check = check(definition);
             check.listing.clear();
-            if definition.starts_with("-:") {
-                let message = "this line deletes: there is nothing to check".to_owned();
-                let warning = Diagnostic { code: "NOTHING_TO_CHECK".to_owned(), message, ..warning() };
-                check = CheckProbeResponse {
-                    verdict: Verdict::Accepted.into(),
-                    diagnostics: vec![warning],
-                    ..Default::default()
-                };
-            }
             CheckedDefinition { line, offset: 0, definition: definition.to_owned(), check: Some(check) }
         })
         .collect();
@@ -613,7 +554,7 @@ pub(super) fn checked_filter(selection: &EventSelection) -> Vec<ProbeFilter> {
 pub(super) fn watched() -> Vec<WatchProbesResponse> {
     let message = |event: WatchEvent, probe: Option<Probe>, token: &str| WatchProbesResponse {
         event: event.into(),
-        probe: probe.map(|probe| Probe { schema: None, spec: None, ..probe }),
+        probe: probe.map(|probe| Probe { schema: None, ..probe }),
         resume_token: token.to_owned(),
     };
     let drifted = Probe {
@@ -628,22 +569,5 @@ pub(super) fn watched() -> Vec<WatchProbesResponse> {
         message(WatchEvent::Synced, None, "a.1"),
         message(WatchEvent::Changed, Some(drifted), "a.2"),
         message(WatchEvent::Deleted, Some(probe("kprobes/waiting")), "a.3"),
-    ]
-}
-
-/// What a probe has been through.
-pub(super) fn states(probe: &Probe) -> Vec<ProbeStateRecord> {
-    let record = |state: ProbeState, reason: &str, message: &str, seconds| ProbeStateRecord {
-        state: state.into(),
-        state_reason: reason.to_owned(),
-        state_message: message.to_owned(),
-        time: Some(time(seconds)),
-        ..ProbeStateRecord::default()
-    };
-    let off = "its event is switched off in the daemon's instance";
-    vec![
-        record(probe.state(), &probe.state_reason, &probe.state_message, 60),
-        record(ProbeState::Drifted, "SWITCHED_OFF", off, 30),
-        record(ProbeState::Armed, "", "", 0),
     ]
 }

@@ -74,30 +74,24 @@ impl ProbeService for Services {
 
     async fn create_probe(&self, request: Request<CreateProbeRequest>) -> Answer<CreateProbeResponse> {
         let request = request.into_inner();
-        if request.definition.contains('?') || request.definition.contains("+3") {
+        if request.definition.contains("+3") {
             return Err(answers::refused(&request.definition));
         }
         if request.definition.contains("slow") {
             tokio::time::sleep(Duration::from_mins(1)).await;
         }
-        let name = match request.definition.as_str() {
-            definition if calls::named(definition).is_some() => {
-                let probe = calls::named(definition).map(calls::probe);
-                return Ok(Response::new(CreateProbeResponse { probe }));
-            }
-            definition if definition.contains("waiting") => "kprobes/waiting",
-            _ => "kprobes/open",
-        };
-        let CreateProbeRequest { enabled, filter, labels, description, owner, .. } = request;
-        let probe = Probe { enabled, filter, labels, description, owner, ..answers::probe(name) };
+        if let Some(end) = calls::named(&request.definition) {
+            return Ok(Response::new(CreateProbeResponse { probe: Some(calls::probe(end)) }));
+        }
+        let CreateProbeRequest { definition, enabled, filter, .. } = request;
+        let name = if definition.contains("waiting") { "kprobes/waiting" } else { "kprobes/open" };
+        let probe = Probe { enabled, filter, ..answers::probe(name) };
         Ok(Response::new(CreateProbeResponse { probe: Some(probe) }))
     }
 
     async fn get_probe(&self, request: Request<GetProbeRequest>) -> Answer<GetProbeResponse> {
-        let GetProbeRequest { name, with_states } = request.into_inner();
-        let probe = answers::existing(&name)?;
-        let states = if with_states { answers::states(&probe) } else { Vec::new() };
-        Ok(Response::new(GetProbeResponse { probe: Some(probe), states }))
+        let probe = answers::existing(&request.into_inner().name)?;
+        Ok(Response::new(GetProbeResponse { probe: Some(probe), states: Vec::new() }))
     }
 
     /// Two pages of one probe each, or one page with the one that has labels.
@@ -135,20 +129,11 @@ impl ProbeService for Services {
     async fn update_probe(&self, request: Request<UpdateProbeRequest>) -> Answer<UpdateProbeResponse> {
         let request = request.into_inner();
         let mut probe = answers::existing(&request.name)?;
-        if !request.etag.is_empty() && request.etag != probe.etag {
-            return Err(Status::aborted("it has changed"));
-        }
-        probe.labels.retain(|key, _| !request.remove_labels.contains(key));
-        probe.labels.extend(request.set_labels);
         if let Some(filter) = request.filter {
             if filter.contains("+3") || filter.contains("too large for the kernel") {
                 return Err(answers::refused(&filter));
             }
             probe.filter = filter;
-        }
-        probe.owner = request.owner.unwrap_or(probe.owner);
-        if request.enabled == Some(false) {
-            probe.state = ProbeState::Disabled.into();
         }
         Ok(Response::new(UpdateProbeResponse { probe: Some(probe) }))
     }
@@ -257,8 +242,6 @@ impl ProbeService for Services {
         }
         let profiles = if let Some(kept) = &self.kept {
             kept.profiles()
-        } else if request.label_selector == "team=nobody" {
-            Vec::new()
         } else {
             let open = HitProfile { own: request.with_own.then_some(2), ..answers::profile(0, 7) };
             let filtered = (request.label_selector == "team=net").then(|| HitProfile {
