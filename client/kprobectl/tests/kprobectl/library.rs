@@ -49,15 +49,6 @@ async fn several_deletions_have_an_outcome_each() {
 }
 
 #[tokio::test]
-async fn refusals_carry_their_diagnostics() {
-    let fake = Fake::start(Ending::Open);
-    let error = client(fake.socket()).await.set_filter("open", "a +3").await.unwrap_err();
-    let refusal = error.rpc().unwrap();
-    assert_eq!(refusal.reason, "BAD_INSN_BNDRY");
-    assert_eq!(refusal.diagnostics.as_ref().unwrap().text, "a +3");
-}
-
-#[tokio::test]
 async fn verdicts_come_one_by_one() {
     let fake = Fake::start(Ending::Open);
     // Pieces may end anywhere.

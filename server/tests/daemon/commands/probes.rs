@@ -503,6 +503,15 @@ async fn an_event_of_the_host_is_a_probe() {
     ");
 }
 
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_carry_their_diagnostics() {
+    let host = Host::with_probes().await;
+    let error = host.client().await.set_filter("open", "fd == 3").await.unwrap_err();
+    let refusal = error.rpc().unwrap();
+    assert_eq!(refusal.reason, "FIELD_NOT_FOUND");
+    assert_eq!(refusal.diagnostics.as_ref().unwrap().text, "fd == 3");
+}
+
 /// A request with the same id has the same outcome, and is carried out once.
 #[tokio::test(flavor = "multi_thread")]
 async fn requests_are_safe_to_repeat() {
