@@ -13,7 +13,7 @@ fn time(seconds: i64) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds: 1_769_860_800 + seconds, nanos: 0 }
 }
 
-fn field(name: &str, kind: FieldType, width: u32, base: FieldBase) -> EventField {
+pub(super) fn field(name: &str, kind: FieldType, width: u32, base: FieldBase) -> EventField {
     EventField {
         name: name.to_owned(),
         r#type: kind.into(),
@@ -439,35 +439,43 @@ pub(super) fn basics(host: GetHostResponse) -> GetHostResponse {
     }
 }
 
+pub(super) fn numbers(numbers: &[i32]) -> Column {
+    Column { values: numbers.iter().flat_map(|number| number.to_le_bytes()).collect(), ..Default::default() }
+}
+
+pub(super) fn texts(texts: &[&[u8]]) -> Column {
+    let mut offsets = vec![0_u32];
+    for text in texts {
+        offsets.push(offsets[offsets.len() - 1] + u32::try_from(text.len()).unwrap());
+    }
+    let offsets = offsets.into_iter().flat_map(u32::to_le_bytes).collect();
+    Column { offsets, data: texts.concat().into(), ..Default::default() }
+}
+
+/// Events with their threads, and the microseconds since the first that there is.
+pub(super) fn group(schema_id: u32, rows: &[(i32, u32)], columns: Vec<Column>) -> EventGroup {
+    EventGroup {
+        schema_id,
+        rows: u32::try_from(rows.len()).unwrap(),
+        base_ns: 1_000_000,
+        offsets_ns: rows.iter().flat_map(|(_, us)| (us * 1000).to_le_bytes()).collect(),
+        tids: rows.iter().flat_map(|(tid, _)| tid.to_le_bytes()).collect(),
+        flags: vec![0].into(),
+        preempt_counts: vec![0].into(),
+        ips: 0x1000_u64.to_le_bytes().to_vec().into(),
+        columns,
+        ..Default::default()
+    }
+}
+
 /// Three events on CPU 1: of `cat`, of `ls`, and one whose file name could not be read.
 pub(crate) fn batch(sequence: u64) -> EventBatch {
-    let names: [&[u8]; 3] = [b"/etc/passwd", b"/tmp/\xff", b""];
-    let mut offsets = vec![0_u32];
-    for name in names {
-        offsets.push(offsets[offsets.len() - 1] + u32::try_from(name.len()).unwrap());
-    }
+    let names = Column { faults: vec![0b100].into(), ..texts(&[b"/etc/passwd", b"/tmp/\xff", b""]) };
+    let rows = [(131, 0), (132, 1000), (131, 2000)];
     let group = EventGroup {
-        schema_id: 1,
-        rows: 3,
-        base_ns: 1_000_000,
-        offsets_ns: [0_u32, 1_000_000, 2_000_000].into_iter().flat_map(u32::to_le_bytes).collect(),
-        tids: [131_u32, 132, 131].into_iter().flat_map(u32::to_le_bytes).collect(),
         flags: vec![0, 1, 0x48].into(),
         preempt_counts: vec![0, 1, 0xff].into(),
-        ips: 0x1000_u64.to_le_bytes().to_vec().into(),
-        columns: vec![
-            Column {
-                values: [-100_i32, 3, -100].into_iter().flat_map(i32::to_le_bytes).collect(),
-                ..Default::default()
-            },
-            Column {
-                offsets: offsets.into_iter().flat_map(u32::to_le_bytes).collect(),
-                data: names.concat().into(),
-                faults: vec![0b100].into(),
-                ..Default::default()
-            },
-        ],
-        ..Default::default()
+        ..group(1, &rows, vec![numbers(&[-100, 3, -100]), names])
     };
     EventBatch {
         cpu: 1,
