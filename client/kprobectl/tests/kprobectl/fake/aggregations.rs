@@ -93,7 +93,7 @@ fn aggregation(name: &str, spec: &AggregationSpec, bound_to_stream: bool) -> Res
     }
     let mut made = Aggregation {
         name: name.to_owned(),
-        create_time: answers::profile(0, 0).time,
+        create_time: Some(answers::time(0)),
         bound_to_stream,
         spec: Some(spec.clone()),
         ..Default::default()
@@ -198,8 +198,8 @@ fn snapshot(aggregation: &Aggregation, times: u64, delta: bool) -> AggregationSn
     let busy = u64::from(probe == "busy");
     AggregationSnapshot {
         name: aggregation.name.clone(),
-        time: answers::profile(i64::try_from(times).unwrap(), 0).time,
-        since: answers::profile(i64::from(delta), 0).time,
+        time: Some(answers::time(i64::try_from(times).unwrap())),
+        since: Some(answers::time(delta.into())),
         delta,
         kernel_rows: u32::try_from(rows.len()).unwrap() + u32::try_from(busy).unwrap(),
         hits: counted + 3 * busy,
@@ -236,10 +236,7 @@ fn existing(name: &str) -> Result<Aggregation, Status> {
         _ => return Err(Status::not_found(format!("there is no aggregation `{name}`"))),
     };
     let found = aggregation(name, &AggregationSpec { aggregation: Some(kind) }, name == "reads")?;
-    Ok(Aggregation {
-        expire_time: (name == "opens").then(|| answers::profile(3600, 0).time).flatten(),
-        ..found
-    })
+    Ok(Aggregation { expire_time: (name == "opens").then(|| answers::time(3600)), ..found })
 }
 
 #[tonic::async_trait]

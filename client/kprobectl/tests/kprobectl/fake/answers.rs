@@ -9,7 +9,7 @@ use prost::Message as _;
 use tonic::{Code, Status};
 use tonic_types::pb;
 
-fn time(seconds: i64) -> prost_types::Timestamp {
+pub(super) fn time(seconds: i64) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds: 1_769_860_800 + seconds, nanos: 0 }
 }
 
@@ -116,7 +116,7 @@ pub(super) fn deletion(asked: &DeleteProbeRequest) -> Outcome {
     let found = if asked.name.contains("+3") { Err(refused(&asked.name)) } else { existing(&asked.name) };
     match found {
         Ok(Probe { name, .. }) => {
-            let profile = (name == "kprobes/open").then(|| profile(0, 7));
+            let profile = (name == "kprobes/open").then(|| profile(7));
             Outcome::Deleted(DeletedProbe { name, profile, ..Default::default() })
         }
         Err(status) => outcome(Err(status)),
@@ -259,12 +259,12 @@ pub(super) fn checks(text: &str) -> Vec<CheckProbesResponse> {
     checked.chunks(2).map(|checked| CheckProbesResponse { checked: checked.to_vec() }).collect()
 }
 
-pub(super) fn profile(seconds: i64, hits: u64) -> HitProfile {
+pub(super) fn profile(hits: u64) -> HitProfile {
     HitProfile {
         probe: "kprobes/open".to_owned(),
         probe_uid: 1,
         boot_id: "b0".to_owned(),
-        time: Some(time(seconds)),
+        time: Some(time(0)),
         hits,
         nmissed: 1,
         ..HitProfile::default()
@@ -273,7 +273,7 @@ pub(super) fn profile(seconds: i64, hits: u64) -> HitProfile {
 
 /// One exporter that runs, and one that fails.
 fn exporters() -> Vec<ExporterLedger> {
-    let time = profile(0, 0).time;
+    let time = Some(time(0));
     let running = ExporterLedger {
         name: "jsonl".to_owned(),
         start_time: time,

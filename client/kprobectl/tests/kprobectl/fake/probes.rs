@@ -31,7 +31,7 @@ fn told(change: &Change) -> String {
 /// Minutes from noon on, with their seconds that are known and their hits.
 fn series(boot: &str, kernel: &str, first_minute: i64, points: &[(u32, u64)]) -> HitSeries {
     let point = |(minute, (covered_seconds, hits)): (i64, &(u32, u64))| HitRate {
-        start_time: answers::profile(60 * minute, 0).time,
+        start_time: Some(answers::time(60 * minute)),
         covered_seconds: *covered_seconds,
         hits: *hits,
         nmissed: 0,
@@ -140,7 +140,7 @@ impl ProbeService for Services {
 
     async fn delete_probe(&self, request: Request<DeleteProbeRequest>) -> Answer<DeleteProbeResponse> {
         let probe = answers::existing(&request.into_inner().name)?;
-        let profile = (probe.name == "kprobes/open").then(|| answers::profile(0, 7));
+        let profile = (probe.name == "kprobes/open").then(|| answers::profile(7));
         Ok(Response::new(DeleteProbeResponse { profile, ..Default::default() }))
     }
 
@@ -243,11 +243,11 @@ impl ProbeService for Services {
         let profiles = if let Some(kept) = &self.kept {
             kept.profiles()
         } else {
-            let open = HitProfile { own: request.with_own.then_some(2), ..answers::profile(0, 7) };
+            let open = HitProfile { own: request.with_own.then_some(2), ..answers::profile(7) };
             let filtered = (request.label_selector == "team=net").then(|| HitProfile {
                 probe: "kprobes/filtered".to_owned(),
                 own_unknown: "the probe has a filter".to_owned(),
-                ..answers::profile(0, 4)
+                ..answers::profile(4)
             });
             [open].into_iter().chain(filtered).collect()
         };
