@@ -1,8 +1,7 @@
 //! Tests of commands on many hosts: some answer, and others are dead, hang, break off or refuse.
 
 use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixListener;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -13,6 +12,7 @@ use tempfile::TempDir;
 
 use super::command::kprobectl;
 use super::fake::{Ending, Fake, Kept, interrupt, shown};
+use super::merging::{context, odd_hosts};
 
 /// Three fakes under a context, a dead host, one that hangs, and one that breaks off.
 struct Hosts {
@@ -24,35 +24,18 @@ impl Hosts {
     fn start(fakes: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let fakes: Vec<_> = (0..fakes).map(|_| Fake::start(Ending::Open)).collect();
-        let at = |name: &str| directory.path().join(name);
-        drop(UnixListener::bind(at("dead")).unwrap());
-        let hung = UnixListener::bind(at("hung")).unwrap();
-        std::thread::spawn(move || {
-            let mut held = Vec::new();
-            for stream in hung.incoming() {
-                held.push(stream);
-            }
-        });
-        let broken = UnixListener::bind(at("broken")).unwrap();
-        std::thread::spawn(move || {
-            for stream in broken.incoming() {
-                stream.unwrap().read_exact(&mut [0; 30]).ok();
-            }
-        });
         let mut text =
             "# mine\ncurrent_context: test\ncontexts:\n  test:\n    confirm_above: 2\n    hosts:\n"
                 .to_owned();
         for (number, fake) in fakes.iter().enumerate() {
-            let socket = fake.socket().display();
-            writeln!(text, "      web{:03}: {{address: '{socket}', labels: {{role: web}}}}", number + 1)
-                .unwrap();
+            let (number, address) = (number + 1, fake.address());
+            writeln!(text, "      web{number:03}: {{address: '{address}', labels: {{role: web}}}}").unwrap();
         }
-        for name in ["dead", "hung", "broken"] {
-            writeln!(text, "      {name}: {{address: '{}', labels: {{role: odd}}}}", at(name).display())
-                .unwrap();
+        for (name, address) in odd_hosts(directory.path()) {
+            writeln!(text, "      {name}: {{address: '{address}', labels: {{role: odd}}}}").unwrap();
         }
         text.push_str("    groups:\n      some: ['web[001-002]', dead]\n");
-        std::fs::write(at("config.yaml"), text).unwrap();
+        std::fs::write(directory.path().join("config.yaml"), text).unwrap();
         Self { directory, fakes }
     }
 
@@ -228,20 +211,14 @@ fn too_few_descriptors_are_said_before_anything_is_done() {
 
 #[test]
 fn runs_that_the_kernels_of_many_hosts_skipped_are_in_the_summary() {
-    let directory = tempfile::tempdir().unwrap();
+    let fakes = [("h1", 1), ("h2", 2)].map(|(name, misses)| {
+        let kept = Kept::new("6.12.1");
+        kept.define("kprobes/open", "p:kprobes/open do_sys_openat2", "");
+        kept.change(|habits| habits.misses = misses);
+        (name, Fake::keeping(kept))
+    });
+    let directory = context(&fakes.each_ref().map(|(name, fake)| (*name, fake.address())));
     let config = directory.path().join("config.yaml");
-    let mut text = "current_context: test\ncontexts:\n  test:\n    hosts:\n".to_owned();
-    let fakes: Vec<_> = (1..=2)
-        .map(|number| {
-            let kept = Kept::new("6.12.1");
-            kept.define("kprobes/open", "p:kprobes/open do_sys_openat2", "");
-            kept.change(|habits| habits.misses = number);
-            let fake = Fake::keeping(kept);
-            writeln!(text, "      h{number}: {{address: '{}'}}", fake.socket().display()).unwrap();
-            fake
-        })
-        .collect();
-    std::fs::write(&config, text).unwrap();
     let observe = |arguments: &[&str]| {
         let arguments =
             [&["observe", "kprobes/open", "--hosts", "h*", "--for", "500ms"][..], arguments].concat();
@@ -251,7 +228,6 @@ fn runs_that_the_kernels_of_many_hosts_skipped_are_in_the_summary() {
     assert!(said.contains("  3 runs of `kprobes/open` were skipped by the kernel (NMISSED)"), "{said}");
     let quiet = observe(&["--quiet"]);
     assert!(!quiet.contains("NMISSED"), "{quiet}");
-    drop(fakes);
 }
 
 #[test]

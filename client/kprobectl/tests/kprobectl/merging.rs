@@ -126,7 +126,7 @@ fn time_begins_when_every_host_is_known() {
 }
 
 /// A socket without a listener, one that never answers, and one that closes every connection.
-fn odd_hosts(directory: &Path) -> [(&'static str, String); 3] {
+pub(crate) fn odd_hosts(directory: &Path) -> [(&'static str, String); 3] {
     let at = |name: &str| directory.join(name);
     drop(UnixListener::bind(at("dead")).unwrap());
     let hung = UnixListener::bind(at("hung")).unwrap();

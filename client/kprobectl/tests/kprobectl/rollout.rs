@@ -6,14 +6,13 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use kprobed_client::api::{CheckedMeaning, CheckedValue};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use super::command::kprobectl;
-use super::fake::{Fake, Kept, shown, signal};
+use super::fake::{Fake, Kept, shown, signal, wait_until};
 
 const WANTED: &str = "\
 probe: kprobes/open
@@ -49,7 +48,7 @@ impl Fleet {
         let mut text =
             "current_context: test\ncontexts:\n  test:\n    confirm_above: 5\n    hosts:\n".to_owned();
         for (number, (_, fake)) in hosts.iter().enumerate() {
-            writeln!(text, "      h{}: {{address: '{}'}}", number + 1, fake.socket().display()).unwrap();
+            writeln!(text, "      h{}: {{address: '{}'}}", number + 1, fake.address()).unwrap();
         }
         writeln!(text, "      x-dead: {{address: '{}'}}", at("dead").display()).unwrap();
         std::fs::write(at("config.yaml"), text).unwrap();
@@ -95,14 +94,6 @@ impl Fleet {
 
 fn code(output: &Output) -> i32 {
     output.status.code().unwrap()
-}
-
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
@@ -275,7 +266,7 @@ fn a_daemon_that_is_started_anew_while_its_wave_is_watched_lets_it_wait() {
         "roll.json",
     ];
     let client = fleet.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_for("the change of h2", || fleet.made()[1] == 2);
+    wait_until("the change of h2", || fleet.made()[1] == 2);
     fleet.hosts[1].0.change(|habits| habits.restarts = 1);
     let paused = client.wait_with_output().unwrap();
     assert_eq!(code(&paused), 4, "{}", shown(&paused));
@@ -337,7 +328,7 @@ fn a_client_that_is_killed_is_followed_by_another_one() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    wait_for("the change of h2", || fleet.made()[1] == 2);
+    wait_until("the change of h2", || fleet.made()[1] == 2);
     let running = fleet.run(&["resume", "--state", "roll.json"]);
     assert!(
         code(&running) == 2 && shown(&running).contains("another `kprobectl rollout` works on"),
@@ -372,7 +363,7 @@ fn a_client_that_runs_can_be_interrupted() {
         "roll.json",
     ];
     let client = fleet.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_for("the change of h1", || fleet.made()[0] == 2);
+    wait_until("the change of h1", || fleet.made()[0] == 2);
     let ended_by_a_signal = |client: Child, name| {
         signal(&client, name);
         let interrupted = client.wait_with_output().unwrap();

@@ -5,7 +5,7 @@ use std::time::{Duration, Instant};
 use tempfile::TempDir;
 
 use super::command::kprobectl;
-use super::fake::{Beginning, Scripted, Way, interrupt, shown};
+use super::fake::{Beginning, Scripted, Way, interrupt, shown, wait_until};
 use super::merging::{DEADLINE, Observer, account, assert_closed, context, let_time_pass, numbers, of_type};
 
 const DEFINITION: &str = "p:open do_sys_openat2";
@@ -26,14 +26,6 @@ fn fakes<const N: usize>() -> ([Scripted; N], TempDir) {
     let hosts: Vec<_> = names.into_iter().zip(fakes.iter().map(Scripted::address)).collect();
     let context = context(&hosts);
     (fakes, context)
-}
-
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < DEADLINE, "{what}");
-        std::thread::yield_now();
-    }
 }
 
 /// Holds, changes and subscriptions, when the last hold has ended.

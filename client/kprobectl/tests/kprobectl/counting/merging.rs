@@ -6,22 +6,18 @@ use std::process::Stdio;
 
 use super::super::command::kprobectl;
 use super::super::fake::{Ending, Fake, interrupt, shown};
+use super::super::merging::context;
 use insta::assert_snapshot;
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// Fakes that all count the same, and a dead host.
 pub(super) fn fleet(fakes: &[Fake]) -> TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    let dead = directory.path().join("dead");
+    let dead = fakes[0].directory().join("dead");
     drop(UnixListener::bind(&dead).unwrap());
-    let mut text = "current_context: test\ncontexts:\n  test:\n    hosts:\n".to_owned();
-    writeln!(text, "      dead: {{address: '{}'}}", dead.display()).unwrap();
-    for (number, fake) in fakes.iter().enumerate() {
-        writeln!(text, "      web{number}: {{address: '{}'}}", fake.socket().display()).unwrap();
-    }
-    std::fs::write(directory.path().join("config.yaml"), text).unwrap();
-    directory
+    let mut hosts = vec![("dead", dead.display().to_string())];
+    hosts.extend(["web0", "web1", "web2"].into_iter().zip(fakes.iter().map(Fake::address)));
+    context(&hosts)
 }
 
 pub(super) fn run(directory: &TempDir, arguments: &[&str]) -> std::process::Output {

@@ -160,11 +160,7 @@ impl Fake {
 
     /// Waits until a stream is requested.
     pub(crate) fn wait_for_request(&self) {
-        let begun = Instant::now();
-        while self.services.asked.lock().unwrap().is_empty() {
-            assert!(begun.elapsed() < Duration::from_secs(10), "no stream was requested");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("a stream is requested", || !self.services.asked.lock().unwrap().is_empty());
     }
 
     /// How much of the host was requested, in order.
@@ -190,6 +186,11 @@ impl Fake {
 
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
+    }
+
+    /// Its address, as in an inventory.
+    pub(crate) fn address(&self) -> String {
+        self.socket.display().to_string()
     }
 }
 
@@ -222,9 +223,13 @@ pub(crate) fn await_handler(child: &Child) {
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
         u64::from_str_radix(mask, 16).unwrap() & SIGINT_BIT != 0
     };
+    wait_until("it handles Ctrl-C", caught);
+}
+
+pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
-    while !caught() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "it handles no Ctrl-C");
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "not in time: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }
