@@ -10,7 +10,7 @@ use insta::assert_snapshot;
 use kprobed_client::api::HostView;
 use tempfile::TempDir;
 
-use super::command::kprobectl;
+use super::command::{kprobectl, kprobectl_in};
 use super::fake::{Ending, Fake, Kept, interrupt, shown};
 use super::merging::{context, odd_hosts};
 
@@ -44,7 +44,7 @@ impl Hosts {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        with(kprobectl(arguments), &self.config(), self.directory.path())
+        kprobectl_in(self.directory.path(), arguments)
     }
 
     fn run(&self, arguments: &[&str]) -> String {
@@ -218,11 +218,10 @@ fn runs_that_the_kernels_of_many_hosts_skipped_are_in_the_summary() {
         (name, Fake::keeping(kept))
     });
     let directory = context(&fakes.each_ref().map(|(name, fake)| (*name, fake.address())));
-    let config = directory.path().join("config.yaml");
     let observe = |arguments: &[&str]| {
         let arguments =
             [&["observe", "kprobes/open", "--hosts", "h*", "--for", "500ms"][..], arguments].concat();
-        shown(&with(kprobectl(&arguments), &config, directory.path()).output().unwrap())
+        shown(&kprobectl_in(directory.path(), &arguments).output().unwrap())
     };
     let said = observe(&[]);
     assert!(said.contains("  3 runs of `kprobes/open` were skipped by the kernel (NMISSED)"), "{said}");
@@ -497,9 +496,9 @@ fn a_context_has_what_was_written_and_not_what_the_environment_says() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("config.yaml");
     let set = |arguments: &[&str]| {
-        let mut command = kprobectl(&[&["config", "set-context"], arguments].concat());
+        let mut command = kprobectl_in(directory.path(), &[&["config", "set-context"], arguments].concat());
         command.env("KPROBED_SERVER", "localhost:1").env("KPROBED_CA", "/ca.pem").env("KPROBED_DOMAIN", "d");
-        let output = with(command, &config, directory.path()).output().unwrap();
+        let output = command.output().unwrap();
         assert!(output.status.success(), "{output:?}");
         std::fs::read_to_string(&config).unwrap()
     };

@@ -11,7 +11,7 @@ use kprobed_client::api::{CheckedMeaning, CheckedValue};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::command::kprobectl;
+use super::command::{kprobectl, kprobectl_in};
 use super::fake::{Fake, Kept, shown, signal, wait_until};
 
 const WANTED: &str = "\
@@ -61,10 +61,7 @@ impl Fleet {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = kprobectl(&[&["rollout"], arguments].concat());
-        command
-            .env("KPROBECTL_CONFIG", self.path("config.yaml"))
-            .env("XDG_STATE_HOME", self.directory.path());
+        let mut command = kprobectl_in(self.directory.path(), &[&["rollout"], arguments].concat());
         command.current_dir(self.directory.path());
         command
     }
@@ -410,10 +407,7 @@ fn hosts_that_would_record_different_things_are_shown_side_by_side() {
         fleet.hosts[kept].0.change(|habits| habits.meaning = Some(meaning));
     }
     let run = |arguments: &[&str]| {
-        let mut command = kprobectl(arguments);
-        command
-            .env("KPROBECTL_CONFIG", fleet.path("config.yaml"))
-            .env("XDG_STATE_HOME", fleet.directory.path());
+        let mut command = kprobectl_in(fleet.directory.path(), arguments);
         command.current_dir(fleet.directory.path()).output().unwrap()
     };
     let check = ["check", "p:u vfs_unlink d=%di", "--hosts", "h*"];

@@ -64,7 +64,7 @@ impl Aggregations {
 }
 
 fn column(name: &str) -> AggregationColumn {
-    AggregationColumn { name: name.to_owned(), hexadecimal: name == "flags", unproven: name == "stale" }
+    AggregationColumn { name: name.to_owned(), hexadecimal: name == "flags", unproven: false }
 }
 
 fn context_name(key: ContextKey) -> &'static str {
