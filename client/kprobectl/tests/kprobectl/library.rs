@@ -22,11 +22,10 @@ async fn pages_are_put_together() {
 async fn events_are_selected_by_labels() {
     let fake = Fake::start(Ending::Ended);
     let client = client(fake.socket()).await;
-    let labelled = |selector: &str| StreamRequest::new().label_selector("team").label_selector(selector);
-    client.stream_events(labelled("team in (storage,net),!reviewed")).await.unwrap();
-    assert_eq!(fake.asked().selection.unwrap().label_selector, "team in (storage,net),!reviewed");
-    let error = client.stream_events(labelled("team=+3")).await.map(drop).unwrap_err();
-    assert_eq!(error.rpc().unwrap().diagnostics.as_ref().unwrap().text, "team=+3");
+    let selector = "team in (storage,net),!reviewed";
+    let request = StreamRequest::new().label_selector("team").label_selector(selector);
+    client.stream_events(request).await.unwrap();
+    assert_eq!(fake.asked().selection.unwrap().label_selector, selector);
 }
 
 #[tokio::test]
@@ -167,14 +166,12 @@ async fn filters_are_judged() {
     let fake = Fake::start(Ending::Open);
     let client = client(fake.socket()).await;
     let request = StreamRequest::new().probe("*/open").filter("dfd == 3");
-    let stream = client.stream_events(request.clone()).await.unwrap();
+    let stream = client.stream_events(request).await.unwrap();
     let filters = &stream.started().filters;
     assert_eq!(
         (filters.len(), filters[0].exact, filters[0].kernel_filter.as_str()),
         (1, true, "dfd == 3 && 1")
     );
-    let error = client.stream_events(request.filter("dfd +3")).await.unwrap_err();
-    assert_eq!(error.rpc().unwrap().diagnostics.as_ref().unwrap().text, "dfd +3");
 }
 
 #[tokio::test]

@@ -508,7 +508,7 @@ async fn refusals_carry_their_diagnostics() {
     let host = Host::with_probes().await;
     let error = host.client().await.set_filter("open", "fd == 3").await.unwrap_err();
     let refusal = error.rpc().unwrap();
-    assert_eq!(refusal.reason, "FIELD_NOT_FOUND");
+    assert_eq!(refusal.reason, "BAD_FILTER");
     assert_eq!(refusal.diagnostics.as_ref().unwrap().text, "fd == 3");
 }
 

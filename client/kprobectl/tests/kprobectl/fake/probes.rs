@@ -48,9 +48,6 @@ fn series(boot: &str, kernel: &str, first_minute: i64, points: &[(u32, u64)]) ->
 
 /// Hits over time: two pages of one probe in two boots.
 fn over_time(request: &ListHitsRequest) -> Answer<ListHitsResponse> {
-    if request.label_selector.contains("+3") {
-        return Err(answers::refused(&request.label_selector));
-    }
     if request.label_selector == "team=nobody" {
         return Ok(Response::new(ListHitsResponse { step_seconds: 60, ..Default::default() }));
     }
@@ -114,8 +111,7 @@ impl ProbeService for Services {
                 let probes = vec![answers::probe("kprobes/open")];
                 return Ok(Response::new(ListProbesResponse { probes, ..Default::default() }));
             }
-            "team=nobody" | "team=net" => return Ok(Response::new(ListProbesResponse::default())),
-            other => return Err(answers::refused(other)),
+            _ => return Ok(Response::new(ListProbesResponse::default())),
         }
         let (name, next) =
             if request.page_token.is_empty() { ("kprobes/open", "2") } else { ("kprobes/waiting", "") };
