@@ -32,17 +32,14 @@ async fn events_are_selected_by_labels() {
 async fn several_deletions_have_an_outcome_each() {
     let fake = Fake::start(Ending::Open);
     let named = |name: &str| DeleteProbeRequest { name: name.to_owned(), ..Default::default() };
-    let names = ["open", "gone", "a +3", "kprobes/waiting"];
+    let names = ["open", "gone", "kprobes/waiting"];
     let outcomes = client(fake.socket()).await.delete_probes(names.map(named).to_vec()).await.unwrap();
-    let [Ok(open), Err(gone), Err(refused), Ok(waiting)] = outcomes.as_slice() else {
-        panic!("{outcomes:?}")
-    };
+    let [Ok(open), Err(gone), Ok(waiting)] = outcomes.as_slice() else { panic!("{outcomes:?}") };
     let hits = |probe: &DeletedProbe| probe.profile.as_ref().map(|profile| profile.hits);
     assert_eq!((open.name.as_str(), hits(open)), ("kprobes/open", Some(7)));
     assert_eq!((waiting.name.as_str(), hits(waiting)), ("kprobes/waiting", None));
     assert_eq!(gone.rpc().unwrap().code, tonic::Code::NotFound);
-    assert_eq!(refused.rpc().unwrap().diagnostics.as_ref().unwrap().text, "a +3");
-    assert_eq!(fake.changed_at_once(), [4]);
+    assert_eq!(fake.changed_at_once(), [3]);
     let alone = client(fake.socket()).await.delete_probe(named("open")).await.unwrap();
     assert_eq!(alone, open.profile);
 }

@@ -321,6 +321,13 @@ async fn a_list_fits_the_terminal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn colours_are_for_terminals() {
+    let host = Host::with_probes().await;
+    assert!(!host.run(&["list"]).contains('\x1b'), "a pipe is no terminal");
+    assert!(host.run(&["list", "--color", "always"]).contains("\x1b[32marmed\x1b[0m"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_list_has_forms_for_scripts() {
     let host = Host::with_probes().await;
     assert_snapshot!(host.run(&["list", "-o", "name"]), @"
