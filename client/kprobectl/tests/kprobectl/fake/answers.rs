@@ -45,8 +45,8 @@ pub(super) fn host_event() -> Probe {
     Probe { name, uid: 3, schema: Some(schema), ..probe("kprobes/open") }
 }
 
-fn labels(pairs: &[(&str, &str)]) -> HashMap<String, String> {
-    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+fn labels() -> HashMap<String, String> {
+    [("team", "storage"), ("tier", "2")].map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
 
 pub(super) fn probe(name: &str) -> Probe {
@@ -65,7 +65,7 @@ pub(super) fn probe(name: &str) -> Probe {
         create_time: Some(time(0)),
         update_time: Some(time(60)),
         etag: "e1".to_owned(),
-        labels: if is_open { labels(&[("team", "storage"), ("tier", "2")]) } else { labels(&[]) },
+        labels: if is_open { labels() } else { HashMap::new() },
         schema: is_open.then(schema),
         warnings: if is_open { Vec::new() } else { vec![warning()] },
         location: "do_sys_openat2+0x0".to_owned(),
@@ -514,6 +514,11 @@ pub(super) fn loss() -> Loss {
         gaps: 1,
         pause: None,
     }
+}
+
+/// Events that a history has forgotten.
+pub(super) fn expired(count: u64) -> Loss {
+    Loss { cause: LossCause::Expired.into(), count: Some(count), gaps: 1, ..Default::default() }
 }
 
 pub(crate) fn cursor(sequence: u64) -> Cursor {

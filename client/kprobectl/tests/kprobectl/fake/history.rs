@@ -59,12 +59,7 @@ impl Service {
             Message::Schema(answers::schema()),
         ];
         if seen < oldest {
-            messages.push(Message::Loss(Loss {
-                cause: LossCause::Expired.into(),
-                count: Some(oldest - seen),
-                gaps: 1,
-                ..Default::default()
-            }));
+            messages.push(Message::Loss(answers::expired(oldest - seen)));
         }
         let entries = first / ENTRY_EVENTS..self.entries;
         messages.extend(entries.map(|entry| Message::Batch(answers::batch(entry * ENTRY_EVENTS))));

@@ -283,22 +283,12 @@ impl EventService for Service {
             (seen, state.oldest, state.beginning)
         };
         let started = StreamStarted { kernel_release: "6.12.1".to_owned(), ..answers::started() };
-        let mut first = vec![
-            Message::Started(started),
-            Message::Epoch(answers::epoch(seen)),
-            Message::Schema(answers::schema()),
-        ];
-        // Events without fields.
-        if let Some(Message::Schema(schema)) = first.last_mut() {
-            schema.fields.clear();
-        }
+        // Of events without fields.
+        let schema = EventSchema { fields: Vec::new(), ..answers::schema() };
+        let mut first =
+            vec![Message::Started(started), Message::Epoch(answers::epoch(seen)), Message::Schema(schema)];
         if seen < oldest {
-            first.push(Message::Loss(Loss {
-                cause: LossCause::Expired.into(),
-                count: Some(oldest - seen),
-                gaps: 1,
-                ..Default::default()
-            }));
+            first.push(Message::Loss(answers::expired(oldest - seen)));
         }
         let (sender, receiver) = mpsc::channel(1);
         let service = self.clone();
