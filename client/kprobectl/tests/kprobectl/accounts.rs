@@ -433,12 +433,3 @@ fn doctor_and_version() {
     hint: the default socket is `/run/kprobed/kprobed.sock`
     ");
 }
-
-#[test]
-fn colours_are_for_terminals() {
-    let fake = Fake::start(Ending::Open);
-    let stdout =
-        |arguments: &[&str]| String::from_utf8(fake.command(arguments).output().unwrap().stdout).unwrap();
-    assert!(!stdout(&["list"]).contains('\x1b'), "a pipe is no terminal");
-    assert!(stdout(&["list", "--color", "always"]).contains("\x1b[32marmed\x1b[0m"));
-}

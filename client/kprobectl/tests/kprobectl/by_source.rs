@@ -1,7 +1,6 @@
 //! Tests of definitions by source lines, and of `lines` and `vars`: the debug information is that of a kernel in
 //! miniature (client/lines/tests/fixtures/kernel.c).
 
-use std::fmt::Write as _;
 use std::io::{Read as _, Write as _};
 use std::net::TcpListener;
 use std::path::{Path, PathBuf};
@@ -13,6 +12,7 @@ use tempfile::TempDir;
 
 use super::command::kprobectl;
 use super::fake::{Ending, Fake};
+use super::merging::context;
 
 fn fixture(name: &str) -> String {
     let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../lines/tests/fixtures").join(name);
@@ -280,17 +280,13 @@ fn debuginfod() -> (String, Arc<AtomicUsize>) {
 
 #[test]
 fn hosts_of_one_build_share_what_is_fetched() {
-    let fakes: Vec<_> = (0..3).map(|_| Fake::start(Ending::Open)).collect();
+    let fakes = ["web0", "web1", "web2"].map(|name| (name, Fake::start(Ending::Open)));
+    let context = context(&fakes.each_ref().map(|(name, fake)| (*name, fake.address())));
     let caches = tempfile::tempdir().unwrap();
-    let mut config = "current_context: test\ncontexts:\n  test:\n    hosts:\n".to_owned();
-    for (number, fake) in fakes.iter().enumerate() {
-        writeln!(config, "      web{number}: {{address: '{}'}}", fake.socket().display()).unwrap();
-    }
-    let path = caches.path().join("config.yaml");
-    std::fs::write(&path, config).unwrap();
     let (server, asked) = debuginfod();
     let mut command = kprobectl(&["check", "main_entry:3 value", "--hosts", "all"]);
-    command.env("KPROBECTL_CONFIG", &path).env("XDG_STATE_HOME", caches.path());
+    command.env("KPROBECTL_CONFIG", context.path().join("config.yaml"));
+    command.env("XDG_STATE_HOME", caches.path());
     command.env("XDG_CACHE_HOME", caches.path()).env("DEBUGINFOD_URLS", &server);
     let output = command.output().unwrap();
     let said =

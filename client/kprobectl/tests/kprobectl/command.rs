@@ -1,5 +1,6 @@
 //! The real `kprobectl`, in an environment that is the same everywhere.
 
+use std::path::Path;
 use std::process::{Command, Stdio};
 
 use super::fake::{Fake, shown};
@@ -8,6 +9,13 @@ use super::fake::{Fake, shown};
 pub(crate) fn kprobectl(arguments: &[&str]) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_kprobectl"));
     command.args(arguments).env_clear().env("TZ", "UTC").env("COLUMNS", "100").stdin(Stdio::null());
+    command
+}
+
+/// The same with the configuration and the state in this directory.
+pub(crate) fn kprobectl_in(directory: &Path, arguments: &[&str]) -> Command {
+    let mut command = kprobectl(arguments);
+    command.env("KPROBECTL_CONFIG", directory.join("config.yaml")).env("XDG_STATE_HOME", directory);
     command
 }
 

@@ -1,8 +1,7 @@
 //! Tests of commands on many hosts: some answer, and others are dead, hang, break off or refuse.
 
 use std::fmt::Write as _;
-use std::io::{Read as _, Write as _};
-use std::os::unix::net::UnixListener;
+use std::io::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
@@ -11,8 +10,9 @@ use insta::assert_snapshot;
 use kprobed_client::api::HostView;
 use tempfile::TempDir;
 
-use super::command::kprobectl;
+use super::command::{kprobectl, kprobectl_in};
 use super::fake::{Ending, Fake, Kept, interrupt, shown};
+use super::merging::{context, odd_hosts};
 
 /// Three fakes under a context, a dead host, one that hangs, and one that breaks off.
 struct Hosts {
@@ -24,35 +24,18 @@ impl Hosts {
     fn start(fakes: usize) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let fakes: Vec<_> = (0..fakes).map(|_| Fake::start(Ending::Open)).collect();
-        let at = |name: &str| directory.path().join(name);
-        drop(UnixListener::bind(at("dead")).unwrap());
-        let hung = UnixListener::bind(at("hung")).unwrap();
-        std::thread::spawn(move || {
-            let mut held = Vec::new();
-            for stream in hung.incoming() {
-                held.push(stream);
-            }
-        });
-        let broken = UnixListener::bind(at("broken")).unwrap();
-        std::thread::spawn(move || {
-            for stream in broken.incoming() {
-                stream.unwrap().read_exact(&mut [0; 30]).ok();
-            }
-        });
         let mut text =
             "# mine\ncurrent_context: test\ncontexts:\n  test:\n    confirm_above: 2\n    hosts:\n"
                 .to_owned();
         for (number, fake) in fakes.iter().enumerate() {
-            let socket = fake.socket().display();
-            writeln!(text, "      web{:03}: {{address: '{socket}', labels: {{role: web}}}}", number + 1)
-                .unwrap();
+            let (number, address) = (number + 1, fake.address());
+            writeln!(text, "      web{number:03}: {{address: '{address}', labels: {{role: web}}}}").unwrap();
         }
-        for name in ["dead", "hung", "broken"] {
-            writeln!(text, "      {name}: {{address: '{}', labels: {{role: odd}}}}", at(name).display())
-                .unwrap();
+        for (name, address) in odd_hosts(directory.path()) {
+            writeln!(text, "      {name}: {{address: '{address}', labels: {{role: odd}}}}").unwrap();
         }
         text.push_str("    groups:\n      some: ['web[001-002]', dead]\n");
-        std::fs::write(at("config.yaml"), text).unwrap();
+        std::fs::write(directory.path().join("config.yaml"), text).unwrap();
         Self { directory, fakes }
     }
 
@@ -61,7 +44,7 @@ impl Hosts {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        with(kprobectl(arguments), &self.config(), self.directory.path())
+        kprobectl_in(self.directory.path(), arguments)
     }
 
     fn run(&self, arguments: &[&str]) -> String {
@@ -228,30 +211,22 @@ fn too_few_descriptors_are_said_before_anything_is_done() {
 
 #[test]
 fn runs_that_the_kernels_of_many_hosts_skipped_are_in_the_summary() {
-    let directory = tempfile::tempdir().unwrap();
-    let config = directory.path().join("config.yaml");
-    let mut text = "current_context: test\ncontexts:\n  test:\n    hosts:\n".to_owned();
-    let fakes: Vec<_> = (1..=2)
-        .map(|number| {
-            let kept = Kept::new("6.12.1");
-            kept.define("kprobes/open", "p:kprobes/open do_sys_openat2", "");
-            kept.change(|habits| habits.misses = number);
-            let fake = Fake::keeping(kept);
-            writeln!(text, "      h{number}: {{address: '{}'}}", fake.socket().display()).unwrap();
-            fake
-        })
-        .collect();
-    std::fs::write(&config, text).unwrap();
+    let fakes = [("h1", 1), ("h2", 2)].map(|(name, misses)| {
+        let kept = Kept::new("6.12.1");
+        kept.define("kprobes/open", "p:kprobes/open do_sys_openat2", "");
+        kept.change(|habits| habits.misses = misses);
+        (name, Fake::keeping(kept))
+    });
+    let directory = context(&fakes.each_ref().map(|(name, fake)| (*name, fake.address())));
     let observe = |arguments: &[&str]| {
         let arguments =
             [&["observe", "kprobes/open", "--hosts", "h*", "--for", "500ms"][..], arguments].concat();
-        shown(&with(kprobectl(&arguments), &config, directory.path()).output().unwrap())
+        shown(&kprobectl_in(directory.path(), &arguments).output().unwrap())
     };
     let said = observe(&[]);
     assert!(said.contains("  3 runs of `kprobes/open` were skipped by the kernel (NMISSED)"), "{said}");
     let quiet = observe(&["--quiet"]);
     assert!(!quiet.contains("NMISSED"), "{quiet}");
-    drop(fakes);
 }
 
 #[test]
@@ -521,9 +496,9 @@ fn a_context_has_what_was_written_and_not_what_the_environment_says() {
     let directory = tempfile::tempdir().unwrap();
     let config = directory.path().join("config.yaml");
     let set = |arguments: &[&str]| {
-        let mut command = kprobectl(&[&["config", "set-context"], arguments].concat());
+        let mut command = kprobectl_in(directory.path(), &[&["config", "set-context"], arguments].concat());
         command.env("KPROBED_SERVER", "localhost:1").env("KPROBED_CA", "/ca.pem").env("KPROBED_DOMAIN", "d");
-        let output = with(command, &config, directory.path()).output().unwrap();
+        let output = command.output().unwrap();
         assert!(output.status.success(), "{output:?}");
         std::fs::read_to_string(&config).unwrap()
     };

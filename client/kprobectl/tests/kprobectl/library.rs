@@ -22,39 +22,26 @@ async fn pages_are_put_together() {
 async fn events_are_selected_by_labels() {
     let fake = Fake::start(Ending::Ended);
     let client = client(fake.socket()).await;
-    let labelled = |selector: &str| StreamRequest::new().label_selector("team").label_selector(selector);
-    client.stream_events(labelled("team in (storage,net),!reviewed")).await.unwrap();
-    assert_eq!(fake.asked().selection.unwrap().label_selector, "team in (storage,net),!reviewed");
-    let error = client.stream_events(labelled("team=+3")).await.map(drop).unwrap_err();
-    assert_eq!(error.rpc().unwrap().diagnostics.as_ref().unwrap().text, "team=+3");
+    let selector = "team in (storage,net),!reviewed";
+    let request = StreamRequest::new().label_selector("team").label_selector(selector);
+    client.stream_events(request).await.unwrap();
+    assert_eq!(fake.asked().selection.unwrap().label_selector, selector);
 }
 
 #[tokio::test]
 async fn several_deletions_have_an_outcome_each() {
     let fake = Fake::start(Ending::Open);
     let named = |name: &str| DeleteProbeRequest { name: name.to_owned(), ..Default::default() };
-    let names = ["open", "gone", "a +3", "kprobes/waiting"];
+    let names = ["open", "gone", "kprobes/waiting"];
     let outcomes = client(fake.socket()).await.delete_probes(names.map(named).to_vec()).await.unwrap();
-    let [Ok(open), Err(gone), Err(refused), Ok(waiting)] = outcomes.as_slice() else {
-        panic!("{outcomes:?}")
-    };
+    let [Ok(open), Err(gone), Ok(waiting)] = outcomes.as_slice() else { panic!("{outcomes:?}") };
     let hits = |probe: &DeletedProbe| probe.profile.as_ref().map(|profile| profile.hits);
     assert_eq!((open.name.as_str(), hits(open)), ("kprobes/open", Some(7)));
     assert_eq!((waiting.name.as_str(), hits(waiting)), ("kprobes/waiting", None));
     assert_eq!(gone.rpc().unwrap().code, tonic::Code::NotFound);
-    assert_eq!(refused.rpc().unwrap().diagnostics.as_ref().unwrap().text, "a +3");
-    assert_eq!(fake.changed_at_once(), [4]);
+    assert_eq!(fake.changed_at_once(), [3]);
     let alone = client(fake.socket()).await.delete_probe(named("open")).await.unwrap();
     assert_eq!(alone, open.profile);
-}
-
-#[tokio::test]
-async fn refusals_carry_their_diagnostics() {
-    let fake = Fake::start(Ending::Open);
-    let error = client(fake.socket()).await.set_filter("open", "a +3").await.unwrap_err();
-    let refusal = error.rpc().unwrap();
-    assert_eq!(refusal.reason, "BAD_INSN_BNDRY");
-    assert_eq!(refusal.diagnostics.as_ref().unwrap().text, "a +3");
 }
 
 #[tokio::test]
@@ -176,14 +163,12 @@ async fn filters_are_judged() {
     let fake = Fake::start(Ending::Open);
     let client = client(fake.socket()).await;
     let request = StreamRequest::new().probe("*/open").filter("dfd == 3");
-    let stream = client.stream_events(request.clone()).await.unwrap();
+    let stream = client.stream_events(request).await.unwrap();
     let filters = &stream.started().filters;
     assert_eq!(
         (filters.len(), filters[0].exact, filters[0].kernel_filter.as_str()),
         (1, true, "dfd == 3 && 1")
     );
-    let error = client.stream_events(request.filter("dfd +3")).await.unwrap_err();
-    assert_eq!(error.rpc().unwrap().diagnostics.as_ref().unwrap().text, "dfd +3");
 }
 
 #[tokio::test]

@@ -13,7 +13,7 @@ use kprobed_client::fleet::{Host, Outcome};
 use kprobed_client::merge::{HostState, MergeOptions, MergedItem, MergedStream};
 use serde_json::Value;
 
-use super::command::kprobectl;
+use super::command::kprobectl_in;
 use super::fake::{Scripted, Way, interrupt};
 
 pub(crate) use harness::{
@@ -126,7 +126,7 @@ fn time_begins_when_every_host_is_known() {
 }
 
 /// A socket without a listener, one that never answers, and one that closes every connection.
-fn odd_hosts(directory: &Path) -> [(&'static str, String); 3] {
+pub(crate) fn odd_hosts(directory: &Path) -> [(&'static str, String); 3] {
     let at = |name: &str| directory.join(name);
     drop(UnixListener::bind(at("dead")).unwrap());
     let hung = UnixListener::bind(at("hung")).unwrap();
@@ -172,11 +172,8 @@ fn dead_and_hung_hosts_are_told_and_hold_up_nobody_for_ever() {
     assert_eq!(states("web"), ["connecting", "live"]);
     assert!(account(&objects, "dead")["reason"].as_str().unwrap().contains("refused"), "{objects:?}");
     // The rest of the run can be asked again.
-    let again = kprobectl(&["config", "get-hosts", "--hosts", "@failed", "-o", "json"])
-        .env("KPROBECTL_CONFIG", context.path().join("config.yaml"))
-        .env("XDG_STATE_HOME", context.path())
-        .output()
-        .unwrap();
+    let arguments = ["config", "get-hosts", "--hosts", "@failed", "-o", "json"];
+    let again = kprobectl_in(context.path(), &arguments).output().unwrap();
     assert_eq!(String::from_utf8_lossy(&again.stdout).matches("\"name\"").count(), 3);
 }
 

@@ -8,34 +8,6 @@ use kprobed_client::Client;
 use super::fake::{Beginning, Ending, Fake, shown};
 
 #[test]
-fn a_lease_that_is_not_there_cannot_be_renewed_and_that_is_no_wrong_usage() {
-    let fake = Fake::start(Ending::Open);
-    assert_snapshot!(fake.run(&["update", "open", "--renew"]), @"
-    exit: 1
-    -- stdout
-    -- stderr
-    error: `kprobes/open` has no lease: it stays until it is deleted
-    hint: `--lease 2h` gives it one
-    ");
-}
-
-#[test]
-fn a_short_form_in_a_file_is_checked_as_the_lines_that_add_makes_of_it() {
-    let fake = Fake::start(Ending::Open);
-    let file = fake.file("p:open do_sys_openat2\ntwin_*\n");
-    assert_snapshot!(fake.run(&["check", "-f", &file]), @"
-    exit: 0
-    -- stdout
-    1: accepted kprobes/open at do_sys_openat2+0x0
-    2: accepted kprobes/open at do_sys_openat2+0x0
-    2: accepted kprobes/open at do_sys_openat2+0x0
-    -- stderr
-    note: `twin_*` is 2 probes, from `p twin_a` to `p twin_b`
-    note: `twin_*` leaves out 2 functions
-    ");
-}
-
-#[test]
 fn a_change_without_an_answer_may_have_been_made() {
     let fake = Fake::start(Ending::Open);
     assert_snapshot!(fake.run(&["add", "p:slow x", "--timeout", "50ms"]), @"

@@ -123,5 +123,4 @@ fn what_cannot_be_asked_for() {
     ] {
         assert!(fake.run(arguments).starts_with("exit: 2"), "{arguments:?}");
     }
-    assert!(run(&fake, &["--step", "1m", "-l", "team+3"]).starts_with("exit: 1"));
 }

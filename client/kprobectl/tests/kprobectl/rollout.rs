@@ -6,14 +6,13 @@ use std::io::{BufRead as _, BufReader};
 use std::os::unix::net::UnixListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Output, Stdio};
-use std::time::{Duration, Instant};
 
 use kprobed_client::api::{CheckedMeaning, CheckedValue};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::command::kprobectl;
-use super::fake::{Fake, Kept, shown, signal};
+use super::command::{kprobectl, kprobectl_in};
+use super::fake::{Fake, Kept, shown, signal, wait_until};
 
 const WANTED: &str = "\
 probe: kprobes/open
@@ -49,7 +48,7 @@ impl Fleet {
         let mut text =
             "current_context: test\ncontexts:\n  test:\n    confirm_above: 5\n    hosts:\n".to_owned();
         for (number, (_, fake)) in hosts.iter().enumerate() {
-            writeln!(text, "      h{}: {{address: '{}'}}", number + 1, fake.socket().display()).unwrap();
+            writeln!(text, "      h{}: {{address: '{}'}}", number + 1, fake.address()).unwrap();
         }
         writeln!(text, "      x-dead: {{address: '{}'}}", at("dead").display()).unwrap();
         std::fs::write(at("config.yaml"), text).unwrap();
@@ -62,10 +61,7 @@ impl Fleet {
     }
 
     fn command(&self, arguments: &[&str]) -> Command {
-        let mut command = kprobectl(&[&["rollout"], arguments].concat());
-        command
-            .env("KPROBECTL_CONFIG", self.path("config.yaml"))
-            .env("XDG_STATE_HOME", self.directory.path());
+        let mut command = kprobectl_in(self.directory.path(), &[&["rollout"], arguments].concat());
         command.current_dir(self.directory.path());
         command
     }
@@ -95,14 +91,6 @@ impl Fleet {
 
 fn code(output: &Output) -> i32 {
     output.status.code().unwrap()
-}
-
-fn wait_for(what: &str, mut is_so: impl FnMut() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < Duration::from_secs(20), "{what}");
-        std::thread::sleep(Duration::from_millis(5));
-    }
 }
 
 #[test]
@@ -275,7 +263,7 @@ fn a_daemon_that_is_started_anew_while_its_wave_is_watched_lets_it_wait() {
         "roll.json",
     ];
     let client = fleet.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_for("the change of h2", || fleet.made()[1] == 2);
+    wait_until("the change of h2", || fleet.made()[1] == 2);
     fleet.hosts[1].0.change(|habits| habits.restarts = 1);
     let paused = client.wait_with_output().unwrap();
     assert_eq!(code(&paused), 4, "{}", shown(&paused));
@@ -337,7 +325,7 @@ fn a_client_that_is_killed_is_followed_by_another_one() {
         .stderr(Stdio::null())
         .spawn()
         .unwrap();
-    wait_for("the change of h2", || fleet.made()[1] == 2);
+    wait_until("the change of h2", || fleet.made()[1] == 2);
     let running = fleet.run(&["resume", "--state", "roll.json"]);
     assert!(
         code(&running) == 2 && shown(&running).contains("another `kprobectl rollout` works on"),
@@ -372,7 +360,7 @@ fn a_client_that_runs_can_be_interrupted() {
         "roll.json",
     ];
     let client = fleet.command(&arguments).stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    wait_for("the change of h1", || fleet.made()[0] == 2);
+    wait_until("the change of h1", || fleet.made()[0] == 2);
     let ended_by_a_signal = |client: Child, name| {
         signal(&client, name);
         let interrupted = client.wait_with_output().unwrap();
@@ -419,10 +407,7 @@ fn hosts_that_would_record_different_things_are_shown_side_by_side() {
         fleet.hosts[kept].0.change(|habits| habits.meaning = Some(meaning));
     }
     let run = |arguments: &[&str]| {
-        let mut command = kprobectl(arguments);
-        command
-            .env("KPROBECTL_CONFIG", fleet.path("config.yaml"))
-            .env("XDG_STATE_HOME", fleet.directory.path());
+        let mut command = kprobectl_in(fleet.directory.path(), arguments);
         command.current_dir(fleet.directory.path()).output().unwrap()
     };
     let check = ["check", "p:u vfs_unlink d=%di", "--hosts", "h*"];

@@ -4,8 +4,8 @@ use std::time::{Duration, Instant};
 
 use tempfile::TempDir;
 
-use super::command::kprobectl;
-use super::fake::{Beginning, Scripted, Way, interrupt, shown};
+use super::command::kprobectl_in;
+use super::fake::{Beginning, Scripted, Way, interrupt, shown, wait_until};
 use super::merging::{DEADLINE, Observer, account, assert_closed, context, let_time_pass, numbers, of_type};
 
 const DEFINITION: &str = "p:open do_sys_openat2";
@@ -26,14 +26,6 @@ fn fakes<const N: usize>() -> ([Scripted; N], TempDir) {
     let hosts: Vec<_> = names.into_iter().zip(fakes.iter().map(Scripted::address)).collect();
     let context = context(&hosts);
     (fakes, context)
-}
-
-fn wait_until(what: &str, is_so: impl Fn() -> bool) {
-    let begun = Instant::now();
-    while !is_so() {
-        assert!(begun.elapsed() < DEADLINE, "{what}");
-        std::thread::yield_now();
-    }
 }
 
 /// Holds, changes and subscriptions, when the last hold has ended.
@@ -247,10 +239,8 @@ fn more_hosts_than_is_usual_need_a_confirmation() {
     std::fs::write(&config, text.replace("    hosts:", "    confirm_above: 2\n    hosts:")).unwrap();
     c.kept().change(|habits| habits.refuses = Some("do_sys".to_owned()));
     let run = |arguments: &[&str]| {
-        let mut command =
-            kprobectl(&[&["trace", DEFINITION, "--hosts", "all", "--for", "50ms"], arguments].concat());
-        command.env("KPROBECTL_CONFIG", &config).env("XDG_STATE_HOME", context.path());
-        shown(&command.output().unwrap())
+        let arguments = [&["trace", DEFINITION, "--hosts", "all", "--for", "50ms"], arguments].concat();
+        shown(&kprobectl_in(context.path(), &arguments).output().unwrap())
     };
     insta::assert_snapshot!(run(&[]), @"
     exit: 2

@@ -261,6 +261,18 @@ async fn check_a_text_that_stands_for_several_probes() {
     error: `vfs_read*` stands for 2 probes
     hint: `--explain` is for one: write one of its lines
     ");
+    // In a file, its probes have the number of its line.
+    let file = host.file("p:open do_sys_openat2\nvfs_read*\n");
+    assert_snapshot!(host.run(&["check", "-f", &file]), @"
+    exit: 0
+    -- stdout
+    1: accepted kprobes/open at do_sys_openat2+0x0
+    2: accepted kprobes/p_vfs_read_0 at vfs_read+0x0
+    2: accepted kprobes/p_vfs_readv_0 at vfs_readv+0x0
+    -- stderr
+    note: `vfs_read*` is 2 probes, from `p vfs_read` to `p vfs_readv`
+    note: `vfs_read*` leaves out one function that a probe cannot be in, or that shares its name
+    ");
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -1,4 +1,5 @@
-//! The real `kprobectl` at the real daemon: output and exit codes of the commands about definitions and probes.
+//! The real `kprobectl` at the real daemon: output and exit codes of the commands about definitions and probes, and
+//! what the daemon refuses of a stream.
 //!
 //! What the command makes of a daemon that is slow, breaks off or is one of many is tested beside the command itself.
 
@@ -8,6 +9,7 @@ mod declaring;
 mod describing;
 mod foreign;
 mod labels;
+mod observing;
 mod probes;
 
 use std::fs;

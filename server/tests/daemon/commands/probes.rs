@@ -321,6 +321,13 @@ async fn a_list_fits_the_terminal() {
 }
 
 #[tokio::test(flavor = "multi_thread")]
+async fn colours_are_for_terminals() {
+    let host = Host::with_probes().await;
+    assert!(!host.run(&["list"]).contains('\x1b'), "a pipe is no terminal");
+    assert!(host.run(&["list", "--color", "always"]).contains("\x1b[32marmed\x1b[0m"));
+}
+
+#[tokio::test(flavor = "multi_thread")]
 async fn a_list_has_forms_for_scripts() {
     let host = Host::with_probes().await;
     assert_snapshot!(host.run(&["list", "-o", "name"]), @"
@@ -501,6 +508,15 @@ async fn an_event_of_the_host_is_a_probe() {
     -- stderr
     note: the kernel does not count hits of events such as `sched/sched_switch`: `kprobectl ledger` shows what was recorded of them
     ");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn refusals_carry_their_diagnostics() {
+    let host = Host::with_probes().await;
+    let error = host.client().await.set_filter("open", "fd == 3").await.unwrap_err();
+    let refusal = error.rpc().unwrap();
+    assert_eq!(refusal.reason, "BAD_FILTER");
+    assert_eq!(refusal.diagnostics.as_ref().unwrap().text, "fd == 3");
 }
 
 /// A request with the same id has the same outcome, and is carried out once.

@@ -4,30 +4,24 @@ use std::fmt::Write as _;
 use std::os::unix::net::UnixListener;
 use std::process::Stdio;
 
-use super::super::command::kprobectl;
+use super::super::command::kprobectl_in;
 use super::super::fake::{Ending, Fake, interrupt, shown};
+use super::super::merging::context;
 use insta::assert_snapshot;
 use serde_json::Value;
 use tempfile::TempDir;
 
 /// Fakes that all count the same, and a dead host.
 pub(super) fn fleet(fakes: &[Fake]) -> TempDir {
-    let directory = tempfile::tempdir().unwrap();
-    let dead = directory.path().join("dead");
+    let dead = fakes[0].directory().join("dead");
     drop(UnixListener::bind(&dead).unwrap());
-    let mut text = "current_context: test\ncontexts:\n  test:\n    hosts:\n".to_owned();
-    writeln!(text, "      dead: {{address: '{}'}}", dead.display()).unwrap();
-    for (number, fake) in fakes.iter().enumerate() {
-        writeln!(text, "      web{number}: {{address: '{}'}}", fake.socket().display()).unwrap();
-    }
-    std::fs::write(directory.path().join("config.yaml"), text).unwrap();
-    directory
+    let mut hosts = vec![("dead", dead.display().to_string())];
+    hosts.extend(["web0", "web1", "web2"].into_iter().zip(fakes.iter().map(Fake::address)));
+    context(&hosts)
 }
 
 pub(super) fn run(directory: &TempDir, arguments: &[&str]) -> std::process::Output {
-    let mut command = kprobectl(arguments);
-    command.env("KPROBECTL_CONFIG", directory.path().join("config.yaml"));
-    command.env("XDG_STATE_HOME", directory.path()).output().unwrap()
+    kprobectl_in(directory.path(), arguments).output().unwrap()
 }
 
 #[test]
@@ -69,8 +63,7 @@ fn interrupted_after_an_answer() -> Option<(Fake, String)> {
     let mut text = std::fs::read_to_string(&config).unwrap();
     writeln!(text, "      hung: {{address: '{}'}}", directory.path().join("hung").display()).unwrap();
     std::fs::write(&config, text).unwrap();
-    let mut command = kprobectl(&["hist", "open", "--hosts", "all", "--timeout", "60s"]);
-    command.env("KPROBECTL_CONFIG", &config).env("XDG_STATE_HOME", directory.path());
+    let mut command = kprobectl_in(directory.path(), &["hist", "open", "--hosts", "all", "--timeout", "60s"]);
     let child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let _connection = hung.accept().unwrap();
     assert_eq!(super::counted(&fakes[0], "made open-0"), ["made open-0"]);

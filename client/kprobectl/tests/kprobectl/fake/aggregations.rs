@@ -1,6 +1,5 @@
 //! Fake aggregation service: three rows for every aggregation.
 
-use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use kprobed_client::api::aggregation_key::Key;
@@ -10,11 +9,11 @@ use kprobed_client::api::key_value::Value;
 use kprobed_client::api::stream_aggregation_request::Source;
 use kprobed_client::api::stream_aggregation_response::Message;
 use kprobed_client::api::*;
-use tokio_stream::{Stream, StreamExt as _};
+use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status};
 
 use super::answers;
-use super::services::Answer;
+use super::services::{Answer, BoxedStream};
 
 /// What was made and deleted, in its order.
 #[derive(Clone, Default)]
@@ -65,7 +64,7 @@ impl Aggregations {
 }
 
 fn column(name: &str) -> AggregationColumn {
-    AggregationColumn { name: name.to_owned(), hexadecimal: name == "flags", unproven: name == "stale" }
+    AggregationColumn { name: name.to_owned(), hexadecimal: name == "flags", unproven: false }
 }
 
 fn context_name(key: ContextKey) -> &'static str {
@@ -94,7 +93,7 @@ fn aggregation(name: &str, spec: &AggregationSpec, bound_to_stream: bool) -> Res
     }
     let mut made = Aggregation {
         name: name.to_owned(),
-        create_time: answers::profile(0, 0).time,
+        create_time: Some(answers::time(0)),
         bound_to_stream,
         spec: Some(spec.clone()),
         ..Default::default()
@@ -199,8 +198,8 @@ fn snapshot(aggregation: &Aggregation, times: u64, delta: bool) -> AggregationSn
     let busy = u64::from(probe == "busy");
     AggregationSnapshot {
         name: aggregation.name.clone(),
-        time: answers::profile(i64::try_from(times).unwrap(), 0).time,
-        since: answers::profile(i64::from(delta), 0).time,
+        time: Some(answers::time(i64::try_from(times).unwrap())),
+        since: Some(answers::time(delta.into())),
         delta,
         kernel_rows: u32::try_from(rows.len()).unwrap() + u32::try_from(busy).unwrap(),
         hits: counted + 3 * busy,
@@ -237,16 +236,12 @@ fn existing(name: &str) -> Result<Aggregation, Status> {
         _ => return Err(Status::not_found(format!("there is no aggregation `{name}`"))),
     };
     let found = aggregation(name, &AggregationSpec { aggregation: Some(kind) }, name == "reads")?;
-    Ok(Aggregation {
-        expire_time: (name == "opens").then(|| answers::profile(3600, 0).time).flatten(),
-        ..found
-    })
+    Ok(Aggregation { expire_time: (name == "opens").then(|| answers::time(3600)), ..found })
 }
 
 #[tonic::async_trait]
 impl AggregationService for Aggregations {
-    type StreamAggregationStream =
-        Pin<Box<dyn Stream<Item = Result<StreamAggregationResponse, Status>> + Send>>;
+    type StreamAggregationStream = BoxedStream<StreamAggregationResponse>;
 
     async fn create_aggregation(
         &self,

@@ -9,11 +9,11 @@ use prost::Message as _;
 use tonic::{Code, Status};
 use tonic_types::pb;
 
-fn time(seconds: i64) -> prost_types::Timestamp {
+pub(super) fn time(seconds: i64) -> prost_types::Timestamp {
     prost_types::Timestamp { seconds: 1_769_860_800 + seconds, nanos: 0 }
 }
 
-fn field(name: &str, kind: FieldType, width: u32, base: FieldBase) -> EventField {
+pub(super) fn field(name: &str, kind: FieldType, width: u32, base: FieldBase) -> EventField {
     EventField {
         name: name.to_owned(),
         r#type: kind.into(),
@@ -37,32 +37,16 @@ pub(super) fn schema() -> EventSchema {
     }
 }
 
-pub(super) fn syscall_schema() -> EventSchema {
-    let fields = vec![field("id", FieldType::Signed, 8, FieldBase::Decimal)];
-    EventSchema { probe: "raw_syscalls/sys_enter".to_owned(), probe_uid: 3, fields, ..schema() }
-}
-
 /// A probe of an event of the host.
 pub(super) fn host_event() -> Probe {
-    Probe {
-        name: "raw_syscalls/sys_enter".to_owned(),
-        uid: 3,
-        definition: "raw_syscalls:sys_enter".to_owned(),
-        kernel_definition: String::new(),
-        kind: ProbeKind::Event.into(),
-        filter: "id == 257".to_owned(),
-        labels: HashMap::new(),
-        schema: Some(syscall_schema()),
-        location: String::new(),
-        spec: None,
-        description: String::new(),
-        owner: String::new(),
-        ..probe("kprobes/open")
-    }
+    let name = "raw_syscalls/sys_enter".to_owned();
+    let fields = vec![field("id", FieldType::Signed, 8, FieldBase::Decimal)];
+    let schema = EventSchema { probe: name.clone(), probe_uid: 3, fields, ..schema() };
+    Probe { name, uid: 3, schema: Some(schema), ..probe("kprobes/open") }
 }
 
-fn labels(pairs: &[(&str, &str)]) -> HashMap<String, String> {
-    pairs.iter().map(|(key, value)| ((*key).to_owned(), (*value).to_owned())).collect()
+fn labels() -> HashMap<String, String> {
+    [("team", "storage"), ("tier", "2")].map(|(key, value)| (key.to_owned(), value.to_owned())).into()
 }
 
 pub(super) fn probe(name: &str) -> Probe {
@@ -81,47 +65,14 @@ pub(super) fn probe(name: &str) -> Probe {
         create_time: Some(time(0)),
         update_time: Some(time(60)),
         etag: "e1".to_owned(),
-        labels: if is_open { labels(&[("team", "storage"), ("tier", "2")]) } else { labels(&[]) },
+        labels: if is_open { labels() } else { HashMap::new() },
         schema: is_open.then(schema),
         warnings: if is_open { Vec::new() } else { vec![warning()] },
         location: "do_sys_openat2+0x0".to_owned(),
-        spec: is_open.then(spec),
         description: if is_open { "slow opens" } else { "" }.to_owned(),
         owner: if is_open { "storage" } else { "" }.to_owned(),
         on_kernel_change: KernelChange::Hold.into(),
         ..Probe::default()
-    }
-}
-
-/// `p:open do_sys_openat2 dfd=$arg1:s32 filename=+0($arg2):string`, and more.
-pub(super) fn spec() -> ProbeSpec {
-    let fetch = |source| Some(Fetch { source: Some(source) });
-    let named = |name: FetchTypeName| Some(fetch_type::Type::Name(name.into()));
-    let symbol = SymbolPlace { symbol: "do_sys_openat2".to_owned(), ..Default::default() };
-    let inner = fetch(fetch::Source::Argument(2)).map(Box::new);
-    let text = fetch::Source::Dereference(Box::new(FetchDereference { inner, ..Default::default() }));
-    let address = FetchMemory { place: Some(fetch_memory::Place::Address(0xffff_ffff_8100_0000)) };
-    let bits = FetchBitField { width: 3, offset: 2, container_bits: 32 };
-    let argument = |name: &str, source, r#type, array_length| ArgumentSpec {
-        name: name.to_owned(),
-        fetch: fetch(source),
-        r#type: Some(FetchType { r#type, array_length }),
-    };
-    ProbeSpec {
-        kind: ProbeKind::Entry.into(),
-        maxactive: None,
-        group: "kprobes".to_owned(),
-        event: "open".to_owned(),
-        place: Some(ProbePlace { place: Some(probe_place::Place::Symbol(symbol)) }),
-        arguments: vec![
-            argument("dfd", fetch::Source::Argument(1), named(FetchTypeName::S32), None),
-            argument("filename", text, named(FetchTypeName::String), None),
-            argument("bits", fetch::Source::Memory(address), Some(fetch_type::Type::BitField(bits)), Some(4)),
-            ArgumentSpec {
-                fetch: fetch(fetch::Source::Variable(FetchVariable::AllArguments.into())),
-                ..Default::default()
-            },
-        ],
     }
 }
 
@@ -154,18 +105,17 @@ pub(super) fn existing(name: &str) -> Result<Probe, Status> {
     match name {
         "open" | "kprobes/open" => Ok(probe("kprobes/open")),
         "kprobes/waiting" => Ok(probe("kprobes/waiting")),
-        super::code_answers::OF_LINE => Ok(super::code_answers::of_line()),
+        super::line::OF_LINE => Ok(super::line::of_line()),
         super::calls::ENTRY | super::calls::EXIT => Ok(super::calls::probe(name)),
         _ => Err(Status::not_found(format!("there is no probe `{name}`"))),
     }
 }
 
-/// The outcome of one of several deletions. A text with `+3` in it has all that a refusal can have.
+/// The outcome of one of several deletions.
 pub(super) fn deletion(asked: &DeleteProbeRequest) -> Outcome {
-    let found = if asked.name.contains("+3") { Err(refused(&asked.name)) } else { existing(&asked.name) };
-    match found {
+    match existing(&asked.name) {
         Ok(Probe { name, .. }) => {
-            let profile = (name == "kprobes/open").then(|| profile(0, 7));
+            let profile = (name == "kprobes/open").then(|| profile(7));
             Outcome::Deleted(DeletedProbe { name, profile, ..Default::default() })
         }
         Err(status) => outcome(Err(status)),
@@ -243,10 +193,6 @@ pub(super) fn refused(text: &str) -> Status {
 }
 
 pub(super) fn check(definition: &str) -> CheckProbeResponse {
-    if definition.ends_with("*switch*") || definition.starts_with("sch") && definition.contains('*') {
-        let lines = ["sched/sched_switch", "sched/sched_wakeup"].map(str::to_owned).to_vec();
-        return CheckProbeResponse { verdict: Verdict::Refused.into(), lines, ..Default::default() };
-    }
     let instruction = |offset, code: &[u8], text: &str, refusal: &str| Instruction {
         offset,
         code: code.to_vec(),
@@ -292,38 +238,32 @@ fn lines(definition: &str) -> Vec<String> {
         "open*" => ["p:open do_sys_openat2", "p:waiting do_sys_openat2"].map(str::to_owned).into(),
         "twin_*" => ["p twin_a", "p twin_b"].map(str::to_owned).into(),
         "*" => vec!["p:open do_sys_openat2".to_owned(); 101],
+        "*/*switch*" | "sch*/*" | "sched/*" => {
+            ["sched/sched_switch", "sched/sched_wakeup"].map(str::to_owned).into()
+        }
         _ => Vec::new(),
     }
 }
 
-/// Verdicts on all lines of a text that are no comments, two in a message. One that deletes is accepted with a warning.
+/// Verdicts on all lines of a text that are no comments, two in a message.
 pub(super) fn checks(text: &str) -> Vec<CheckProbesResponse> {
     let lines = text.lines().zip(1..).filter(|(line, _)| !line.is_empty() && !line.starts_with('#'));
     let checked: Vec<_> = lines
         .map(|(definition, line)| {
             let mut check = check(definition);
             check.listing.clear();
-            if definition.starts_with("-:") {
-                let message = "this line deletes: there is nothing to check".to_owned();
-                let warning = Diagnostic { code: "NOTHING_TO_CHECK".to_owned(), message, ..warning() };
-                check = CheckProbeResponse {
-                    verdict: Verdict::Accepted.into(),
-                    diagnostics: vec![warning],
-                    ..Default::default()
-                };
-            }
             CheckedDefinition { line, offset: 0, definition: definition.to_owned(), check: Some(check) }
         })
         .collect();
     checked.chunks(2).map(|checked| CheckProbesResponse { checked: checked.to_vec() }).collect()
 }
 
-pub(super) fn profile(seconds: i64, hits: u64) -> HitProfile {
+pub(super) fn profile(hits: u64) -> HitProfile {
     HitProfile {
         probe: "kprobes/open".to_owned(),
         probe_uid: 1,
         boot_id: "b0".to_owned(),
-        time: Some(time(seconds)),
+        time: Some(time(0)),
         hits,
         nmissed: 1,
         ..HitProfile::default()
@@ -332,7 +272,7 @@ pub(super) fn profile(seconds: i64, hits: u64) -> HitProfile {
 
 /// One exporter that runs, and one that fails.
 fn exporters() -> Vec<ExporterLedger> {
-    let time = profile(0, 0).time;
+    let time = Some(time(0));
     let running = ExporterLedger {
         name: "jsonl".to_owned(),
         start_time: time,
@@ -498,35 +438,43 @@ pub(super) fn basics(host: GetHostResponse) -> GetHostResponse {
     }
 }
 
+pub(super) fn numbers(numbers: &[i32]) -> Column {
+    Column { values: numbers.iter().flat_map(|number| number.to_le_bytes()).collect(), ..Default::default() }
+}
+
+pub(super) fn texts(texts: &[&[u8]]) -> Column {
+    let mut offsets = vec![0_u32];
+    for text in texts {
+        offsets.push(offsets[offsets.len() - 1] + u32::try_from(text.len()).unwrap());
+    }
+    let offsets = offsets.into_iter().flat_map(u32::to_le_bytes).collect();
+    Column { offsets, data: texts.concat().into(), ..Default::default() }
+}
+
+/// Events with their threads, and the microseconds since the first that there is.
+pub(super) fn group(schema_id: u32, rows: &[(i32, u32)], columns: Vec<Column>) -> EventGroup {
+    EventGroup {
+        schema_id,
+        rows: u32::try_from(rows.len()).unwrap(),
+        base_ns: 1_000_000,
+        offsets_ns: rows.iter().flat_map(|(_, us)| (us * 1000).to_le_bytes()).collect(),
+        tids: rows.iter().flat_map(|(tid, _)| tid.to_le_bytes()).collect(),
+        flags: vec![0].into(),
+        preempt_counts: vec![0].into(),
+        ips: 0x1000_u64.to_le_bytes().to_vec().into(),
+        columns,
+        ..Default::default()
+    }
+}
+
 /// Three events on CPU 1: of `cat`, of `ls`, and one whose file name could not be read.
 pub(crate) fn batch(sequence: u64) -> EventBatch {
-    let names: [&[u8]; 3] = [b"/etc/passwd", b"/tmp/\xff", b""];
-    let mut offsets = vec![0_u32];
-    for name in names {
-        offsets.push(offsets[offsets.len() - 1] + u32::try_from(name.len()).unwrap());
-    }
+    let names = Column { faults: vec![0b100].into(), ..texts(&[b"/etc/passwd", b"/tmp/\xff", b""]) };
+    let rows = [(131, 0), (132, 1000), (131, 2000)];
     let group = EventGroup {
-        schema_id: 1,
-        rows: 3,
-        base_ns: 1_000_000,
-        offsets_ns: [0_u32, 1_000_000, 2_000_000].into_iter().flat_map(u32::to_le_bytes).collect(),
-        tids: [131_u32, 132, 131].into_iter().flat_map(u32::to_le_bytes).collect(),
         flags: vec![0, 1, 0x48].into(),
         preempt_counts: vec![0, 1, 0xff].into(),
-        ips: 0x1000_u64.to_le_bytes().to_vec().into(),
-        columns: vec![
-            Column {
-                values: [-100_i32, 3, -100].into_iter().flat_map(i32::to_le_bytes).collect(),
-                ..Default::default()
-            },
-            Column {
-                offsets: offsets.into_iter().flat_map(u32::to_le_bytes).collect(),
-                data: names.concat().into(),
-                faults: vec![0b100].into(),
-                ..Default::default()
-            },
-        ],
-        ..Default::default()
+        ..group(1, &rows, vec![numbers(&[-100, 3, -100]), names])
     };
     EventBatch {
         cpu: 1,
@@ -566,6 +514,11 @@ pub(super) fn loss() -> Loss {
         gaps: 1,
         pause: None,
     }
+}
+
+/// Events that a history has forgotten.
+pub(super) fn expired(count: u64) -> Loss {
+    Loss { cause: LossCause::Expired.into(), count: Some(count), gaps: 1, ..Default::default() }
 }
 
 pub(crate) fn cursor(sequence: u64) -> Cursor {
@@ -613,7 +566,7 @@ pub(super) fn checked_filter(selection: &EventSelection) -> Vec<ProbeFilter> {
 pub(super) fn watched() -> Vec<WatchProbesResponse> {
     let message = |event: WatchEvent, probe: Option<Probe>, token: &str| WatchProbesResponse {
         event: event.into(),
-        probe: probe.map(|probe| Probe { schema: None, spec: None, ..probe }),
+        probe: probe.map(|probe| Probe { schema: None, ..probe }),
         resume_token: token.to_owned(),
     };
     let drifted = Probe {
@@ -628,22 +581,5 @@ pub(super) fn watched() -> Vec<WatchProbesResponse> {
         message(WatchEvent::Synced, None, "a.1"),
         message(WatchEvent::Changed, Some(drifted), "a.2"),
         message(WatchEvent::Deleted, Some(probe("kprobes/waiting")), "a.3"),
-    ]
-}
-
-/// What a probe has been through.
-pub(super) fn states(probe: &Probe) -> Vec<ProbeStateRecord> {
-    let record = |state: ProbeState, reason: &str, message: &str, seconds| ProbeStateRecord {
-        state: state.into(),
-        state_reason: reason.to_owned(),
-        state_message: message.to_owned(),
-        time: Some(time(seconds)),
-        ..ProbeStateRecord::default()
-    };
-    let off = "its event is switched off in the daemon's instance";
-    vec![
-        record(probe.state(), &probe.state_reason, &probe.state_message, 60),
-        record(ProbeState::Drifted, "SWITCHED_OFF", off, 30),
-        record(ProbeState::Armed, "", "", 0),
     ]
 }

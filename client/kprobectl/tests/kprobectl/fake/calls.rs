@@ -3,7 +3,7 @@
 use kprobed_client::api::stream_events_response::Message;
 use kprobed_client::api::*;
 
-use super::answers;
+use super::answers::{self, numbers, texts};
 
 /// The probe of the entries.
 pub(super) const ENTRY: &str = "kprobes/opening";
@@ -37,59 +37,26 @@ pub(super) fn probe(name: &str) -> Probe {
 fn schema(is_return: bool) -> EventSchema {
     let (name, kind, width) =
         if is_return { ("fd", FieldType::Signed, 4) } else { ("filename", FieldType::String, 0) };
-    let field = EventField {
-        name: name.to_owned(),
-        r#type: kind.into(),
-        width,
-        base: FieldBase::Decimal.into(),
-        fault_detected: true,
-        ..Default::default()
-    };
     EventSchema {
         schema_id: if is_return { 11 } else { 10 },
         probe: if is_return { EXIT } else { ENTRY }.to_owned(),
         probe_uid: if is_return { 11 } else { 10 },
         is_return,
-        fields: vec![field],
+        fields: vec![answers::field(name, kind, width, FieldBase::Decimal)],
     }
 }
 
 /// Events of one probe on a CPU: thread, microseconds, and what the column holds.
 fn batch(cpu: u32, sequence: u64, is_return: bool, rows: &[(i32, u32)], column: Column) -> Message {
-    let group = EventGroup {
-        schema_id: schema(is_return).schema_id,
-        rows: u32::try_from(rows.len()).unwrap(),
-        base_ns: 1_000_000,
-        offsets_ns: rows.iter().flat_map(|(_, us)| (us * 1000).to_le_bytes()).collect(),
-        tids: rows.iter().flat_map(|(tid, _)| tid.to_le_bytes()).collect(),
-        flags: vec![0].into(),
-        preempt_counts: vec![0].into(),
-        ips: 0x1000_u64.to_le_bytes().to_vec().into(),
-        columns: vec![column],
-        ..Default::default()
-    };
     let task = |tid, comm: &[u8]| Task { tid, comm: comm.to_vec(), tgid: tid };
     Message::Batch(EventBatch {
         cpu,
         sequence,
         log_events: u32::try_from(rows.len()).unwrap(),
-        groups: vec![group],
+        groups: vec![answers::group(schema(is_return).schema_id, rows, vec![column])],
         tasks: vec![task(131, b"cat"), task(132, b"ls"), task(133, b"sh")],
         ..answers::batch(sequence)
     })
-}
-
-fn texts(texts: &[&str]) -> Column {
-    let mut offsets = vec![0_u32];
-    for text in texts {
-        offsets.push(offsets[offsets.len() - 1] + u32::try_from(text.len()).unwrap());
-    }
-    let offsets = offsets.into_iter().flat_map(u32::to_le_bytes).collect();
-    Column { offsets, data: texts.concat().into_bytes().into(), ..Default::default() }
-}
-
-fn numbers(numbers: &[i32]) -> Column {
-    Column { values: numbers.iter().flat_map(|number| number.to_le_bytes()).collect(), ..Default::default() }
 }
 
 /// A call that began before, one that fails, one within another, and one that does not return. Then a gap, over which
@@ -103,13 +70,13 @@ pub(super) fn events() -> Vec<Message> {
             0,
             false,
             &[(131, 10), (132, 20), (132, 30), (133, 40)],
-            texts(&["/etc/nothere", "/etc/passwd", "/etc/ld.so", "/dev/tty"]),
+            texts(&[b"/etc/nothere", b"/etc/passwd", b"/etc/ld.so", b"/dev/tty"]),
         ),
         // The thread has moved to another CPU.
         batch(1, 4, true, &[(133, 5), (131, 22), (132, 35), (132, 2_045)], numbers(&[9, -2, 4, 3])),
         Message::Watermark(Watermark { watermark_ns: 5_000_000, late_events: 0 }),
         Message::Loss(Loss { cpu: Some(0), count: Some(12), before_ns: 6_000_000, ..answers::loss() }),
-        batch(0, 20, false, &[(131, 5_000)], texts(&["/etc/hosts"])),
+        batch(0, 20, false, &[(131, 5_000)], texts(&[b"/etc/hosts"])),
         batch(0, 21, true, &[(131, 5_001)], numbers(&[3])),
         Message::Watermark(Watermark { watermark_ns: 10_000_000, late_events: 0 }),
     ]

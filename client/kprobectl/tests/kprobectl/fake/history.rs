@@ -1,7 +1,6 @@
 //! Fake daemon with a history that cuts every connection.
 
 use std::path::{Path, PathBuf};
-use std::pin::Pin;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 use kprobed_client::api::event_service_server::{EventService, EventServiceServer};
@@ -9,12 +8,11 @@ use kprobed_client::api::stream_events_response::Message;
 use kprobed_client::api::stream_start::Start;
 use kprobed_client::api::*;
 use tempfile::TempDir;
-use tokio::net::UnixListener;
-use tokio_stream::wrappers::UnixListenerStream;
-use tokio_stream::{Stream, StreamExt as _};
+use tokio_stream::StreamExt as _;
 use tonic::{Request, Response, Status};
 
-use super::answers;
+use super::services::{Answer, BoxedStream};
+use super::{answers, serve};
 
 /// Events in an entry of the log: what `answers::batch` has.
 const ENTRY_EVENTS: u64 = 3;
@@ -38,17 +36,9 @@ impl History {
     pub(crate) fn start(entries: u64, expired: u64) -> Self {
         let directory = tempfile::tempdir().unwrap();
         let socket = directory.path().join("kprobed.sock");
-        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        listener.set_nonblocking(true).unwrap();
-        std::thread::spawn(move || {
-            let service = Service { entries, expired, connections: AtomicUsize::new(0) };
-            let server = tonic::transport::Server::builder().add_service(EventServiceServer::new(service));
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let listener = UnixListener::from_std(listener).unwrap();
-                server.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
-            });
-        });
+        let service = Service { entries, expired, connections: AtomicUsize::new(0) };
+        let server = tonic::transport::Server::builder().add_service(EventServiceServer::new(service));
+        serve(&socket, server);
         Self { _directory: directory, socket }
     }
 
@@ -69,12 +59,7 @@ impl Service {
             Message::Schema(answers::schema()),
         ];
         if seen < oldest {
-            messages.push(Message::Loss(Loss {
-                cause: LossCause::Expired.into(),
-                count: Some(oldest - seen),
-                gaps: 1,
-                ..Default::default()
-            }));
+            messages.push(Message::Loss(answers::expired(oldest - seen)));
         }
         let entries = first / ENTRY_EVENTS..self.entries;
         messages.extend(entries.map(|entry| Message::Batch(answers::batch(entry * ENTRY_EVENTS))));
@@ -83,11 +68,9 @@ impl Service {
     }
 }
 
-type Answer<T> = Result<Response<T>, Status>;
-
 #[tonic::async_trait]
 impl EventService for Service {
-    type StreamEventsStream = Pin<Box<dyn Stream<Item = Result<StreamEventsResponse, Status>> + Send>>;
+    type StreamEventsStream = BoxedStream<StreamEventsResponse>;
 
     async fn stream_events(&self, request: Request<StreamEventsRequest>) -> Answer<Self::StreamEventsStream> {
         let seen = match request.into_inner().start.and_then(|start| start.start) {

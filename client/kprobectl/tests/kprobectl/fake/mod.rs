@@ -7,10 +7,10 @@ mod aggregations;
 pub(crate) mod answers;
 mod audit;
 mod calls;
-mod code_answers;
 mod history;
 mod keeping;
 mod leases;
+mod line;
 mod probes;
 mod scripted;
 mod services;
@@ -23,7 +23,6 @@ use std::fs::{self, Permissions};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output};
-use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use kprobed_client::api::aggregation_service_server::AggregationServiceServer;
@@ -38,14 +37,16 @@ use kprobed_client::{Client, ConnectOptions, Target};
 use tempfile::TempDir;
 use tokio::net::UnixListener;
 use tokio_stream::wrappers::UnixListenerStream;
+use tonic::transport::server::Router;
 
 use self::aggregations::Aggregations;
 use self::services::Services;
 
 /// How the stream of events goes on after the canned events.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Ending {
     /// It stays open, and nothing comes.
+    #[default]
     Open,
     /// More of the same, without end.
     Endless,
@@ -87,10 +88,7 @@ impl Beginning {
 pub(crate) struct Fake {
     directory: TempDir,
     socket: PathBuf,
-    asked: Arc<Mutex<Vec<StreamEventsRequest>>>,
-    changed_at_once: Arc<Mutex<Vec<usize>>>,
-    log: Arc<Mutex<Vec<String>>>,
-    views: Arc<Mutex<Vec<HostView>>>,
+    services: Services,
     aggregations: Aggregations,
 }
 
@@ -98,66 +96,44 @@ impl Fake {
     /// Starts a fake whose event stream ends in this way. It lives in a thread until the process
     /// ends.
     pub(crate) fn start(ending: Ending) -> Self {
-        Self::launch(Beginning::AtOnce, ending, None)
+        Self::beginning(Beginning::AtOnce, ending)
     }
 
     /// The same, with streams that begin then.
     pub(crate) fn beginning(beginning: Beginning, ending: Ending) -> Self {
-        Self::launch(beginning, ending, None)
+        Self::launch(Services { beginning, ending, ..Services::default() })
     }
 
     /// Starts a fake that keeps the probes that it is given.
     pub(crate) fn keeping(kept: Kept) -> Self {
-        Self::launch(Beginning::AtOnce, Ending::Open, Some(kept))
+        Self::launch(Services { kept: Some(kept), ..Services::default() })
     }
 
-    fn launch(beginning: Beginning, ending: Ending, kept: Option<Kept>) -> Self {
+    fn launch(services: Services) -> Self {
         let directory = tempfile::tempdir().unwrap();
         fs::set_permissions(directory.path(), Permissions::from_mode(0o755)).unwrap();
         let socket = directory.path().join("kprobed.sock");
-        let listener = std::os::unix::net::UnixListener::bind(&socket).unwrap();
-        listener.set_nonblocking(true).unwrap();
-        let asked = Arc::new(Mutex::new(Vec::new()));
-        let changed_at_once = Arc::new(Mutex::new(Vec::new()));
-        let log = Arc::new(Mutex::new(Vec::new()));
-        let views = Arc::new(Mutex::new(Vec::new()));
-        let services = Services {
-            beginning,
-            ending,
-            asked: Arc::clone(&asked),
-            changed_at_once: Arc::clone(&changed_at_once),
-            log: Arc::clone(&log),
-            views: Arc::clone(&views),
-            kept,
-        };
         let aggregations = Aggregations::default();
-        let counting = AggregationServiceServer::new(aggregations.clone());
-        std::thread::spawn(move || {
-            let server = tonic::transport::Server::builder()
-                .add_service(counting)
-                .add_service(AuditServiceServer::new(services.clone()))
-                .add_service(ProbeServiceServer::new(services.clone()))
-                .add_service(KernelServiceServer::new(services.clone()))
-                .add_service(EventServiceServer::new(services.clone()))
-                .add_service(HostServiceServer::new(services.clone()))
-                .add_service(LeaseServiceServer::new(services));
-            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
-            runtime.block_on(async {
-                let listener = UnixListener::from_std(listener).unwrap();
-                server.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
-            });
-        });
-        Self { directory, socket, asked, changed_at_once, log, views, aggregations }
+        let server = tonic::transport::Server::builder()
+            .add_service(AggregationServiceServer::new(aggregations.clone()))
+            .add_service(AuditServiceServer::new(services.clone()))
+            .add_service(ProbeServiceServer::new(services.clone()))
+            .add_service(KernelServiceServer::new(services.clone()))
+            .add_service(EventServiceServer::new(services.clone()))
+            .add_service(HostServiceServer::new(services.clone()))
+            .add_service(LeaseServiceServer::new(services.clone()));
+        serve(&socket, server);
+        Self { directory, socket, services, aggregations }
     }
 
     /// The last stream that was requested.
     pub(crate) fn asked(&self) -> StreamEventsRequest {
-        self.asked.lock().unwrap().last().cloned().unwrap()
+        self.services.asked.lock().unwrap().last().cloned().unwrap()
     }
 
     /// How many changes each request for several of them asked for.
     pub(crate) fn changed_at_once(&self) -> Vec<usize> {
-        self.changed_at_once.lock().unwrap().clone()
+        self.services.changed_at_once.lock().unwrap().clone()
     }
 
     /// Holds and changes until now, when the last hold has ended.
@@ -173,7 +149,7 @@ impl Fake {
     fn log_when(&self, is_there: impl Fn(&[String]) -> bool) -> Vec<String> {
         let begun = Instant::now();
         loop {
-            let log = self.log.lock().unwrap().clone();
+            let log = self.services.log.lock().unwrap().clone();
             if is_there(&log) {
                 return log;
             }
@@ -184,16 +160,12 @@ impl Fake {
 
     /// Waits until a stream is requested.
     pub(crate) fn wait_for_request(&self) {
-        let begun = Instant::now();
-        while self.asked.lock().unwrap().is_empty() {
-            assert!(begun.elapsed() < Duration::from_secs(10), "no stream was requested");
-            std::thread::sleep(Duration::from_millis(5));
-        }
+        wait_until("a stream is requested", || !self.services.asked.lock().unwrap().is_empty());
     }
 
     /// How much of the host was requested, in order.
     pub(crate) fn views(&self) -> Vec<HostView> {
-        self.views.lock().unwrap().clone()
+        self.services.views.lock().unwrap().clone()
     }
 
     /// Aggregations that were made and deleted until now.
@@ -215,6 +187,24 @@ impl Fake {
     pub(crate) fn socket(&self) -> &Path {
         &self.socket
     }
+
+    /// Its address, as in an inventory.
+    pub(crate) fn address(&self) -> String {
+        self.socket.display().to_string()
+    }
+}
+
+/// Serves on a new socket, in a thread that lives until the process ends.
+fn serve(socket: &Path, server: Router) {
+    let listener = std::os::unix::net::UnixListener::bind(socket).unwrap();
+    listener.set_nonblocking(true).unwrap();
+    std::thread::spawn(move || {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+        runtime.block_on(async {
+            let listener = UnixListener::from_std(listener).unwrap();
+            server.serve_with_incoming(UnixListenerStream::new(listener)).await.unwrap();
+        });
+    });
 }
 
 /// The library, talking to the fake behind this socket.
@@ -233,9 +223,13 @@ pub(crate) fn await_handler(child: &Child) {
         let mask = status.lines().find_map(|line| line.strip_prefix("SigCgt:")).unwrap().trim();
         u64::from_str_radix(mask, 16).unwrap() & SIGINT_BIT != 0
     };
+    wait_until("it handles Ctrl-C", caught);
+}
+
+pub(crate) fn wait_until(what: &str, is_so: impl Fn() -> bool) {
     let begun = Instant::now();
-    while !caught() {
-        assert!(begun.elapsed() < Duration::from_secs(30), "it handles no Ctrl-C");
+    while !is_so() {
+        assert!(begun.elapsed() < Duration::from_secs(30), "not in time: {what}");
         std::thread::sleep(Duration::from_millis(5));
     }
 }

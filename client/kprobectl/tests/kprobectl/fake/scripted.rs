@@ -21,8 +21,8 @@ use tokio_stream::wrappers::{ReceiverStream, TcpListenerStream, UnixListenerStre
 use tonic::{Request, Response, Status};
 
 use super::keeping::Kept;
-use super::services::Services;
-use super::{Beginning, Ending, answers};
+use super::services::{Answer, Services};
+use super::{Beginning, answers};
 
 /// How often a fake says how far it is.
 const BEAT: Duration = Duration::from_millis(10);
@@ -92,15 +92,7 @@ impl Scripted {
             way,
             address: None,
             state: Arc::new(Mutex::new(state)),
-            services: Services {
-                beginning: Beginning::AtOnce,
-                ending: Ending::Open,
-                asked: Arc::default(),
-                changed_at_once: Arc::default(),
-                log: Arc::default(),
-                views: Arc::default(),
-                kept: Some(Kept::new("6.12.1")),
-            },
+            services: Services { kept: Some(Kept::new("6.12.1")), ..Services::default() },
             running: None,
         };
         fake.revive();
@@ -240,8 +232,6 @@ impl Scripted {
 #[derive(Clone)]
 struct Service(Arc<Mutex<State>>, Arc<Mutex<Vec<String>>>);
 
-type Answer<T> = Result<Response<T>, Status>;
-
 impl Service {
     /// What has come since the client was at `seen`, and how far that is.
     fn news(&self, seen: &mut u64) -> Vec<Message> {
@@ -293,22 +283,12 @@ impl EventService for Service {
             (seen, state.oldest, state.beginning)
         };
         let started = StreamStarted { kernel_release: "6.12.1".to_owned(), ..answers::started() };
-        let mut first = vec![
-            Message::Started(started),
-            Message::Epoch(answers::epoch(seen)),
-            Message::Schema(answers::schema()),
-        ];
-        // Events without fields.
-        if let Some(Message::Schema(schema)) = first.last_mut() {
-            schema.fields.clear();
-        }
+        // Of events without fields.
+        let schema = EventSchema { fields: Vec::new(), ..answers::schema() };
+        let mut first =
+            vec![Message::Started(started), Message::Epoch(answers::epoch(seen)), Message::Schema(schema)];
         if seen < oldest {
-            first.push(Message::Loss(Loss {
-                cause: LossCause::Expired.into(),
-                count: Some(oldest - seen),
-                gaps: 1,
-                ..Default::default()
-            }));
+            first.push(Message::Loss(answers::expired(oldest - seen)));
         }
         let (sender, receiver) = mpsc::channel(1);
         let service = self.clone();

@@ -14,12 +14,12 @@ use tonic::{Request, Response, Status};
 
 use super::keeping::Kept;
 use super::{Beginning, Ending};
-use super::{answers, calls, code_answers};
+use super::{answers, calls};
 
 pub(super) type Answer<T> = Result<Response<T>, Status>;
 pub(super) type BoxedStream<T> = Pin<Box<dyn Stream<Item = Result<T, Status>> + Send>>;
 
-#[derive(Clone)]
+#[derive(Clone, Default)]
 pub(super) struct Services {
     pub(super) beginning: Beginning,
     pub(super) ending: Ending,
@@ -54,36 +54,11 @@ impl KernelService for Services {
         Err(Status::unimplemented("code"))
     }
 
-    /// Two pages of one function each.
     async fn list_functions(&self, request: Request<ListFunctionsRequest>) -> Answer<ListFunctionsResponse> {
-        let request = request.into_inner();
-        if request.pattern.contains("absent") {
-            return Ok(Response::new(ListFunctionsResponse::default()));
-        }
-        let first = request.page_token.is_empty();
-        if request.pattern.contains("twin") {
-            let functions = ["twin_a", "twin_b"].map(|name| code_answers::function(name, name)).to_vec();
-            return Ok(Response::new(ListFunctionsResponse { functions, ..Default::default() }));
-        }
-        let (function, next) = if first {
-            (code_answers::function("vfs_read", "vfs_read"), "vfs_read")
-        } else {
-            let untraceable = Function { traceable: false, blacklisted: true, ..Default::default() };
-            (
-                Function {
-                    name: "vfs_readf".to_owned(),
-                    module: request.module,
-                    same_name: 2,
-                    ..untraceable
-                },
-                "",
-            )
-        };
-        Ok(Response::new(ListFunctionsResponse {
-            functions: vec![function],
-            next_page_token: next.to_owned(),
-            suggestions: Vec::new(),
-        }))
+        let named = |name: &str| Function { name: name.to_owned(), ..Default::default() };
+        let is_twin = request.into_inner().pattern.contains("twin");
+        let functions = if is_twin { ["twin_a", "twin_b"].map(named).to_vec() } else { Vec::new() };
+        Ok(Response::new(ListFunctionsResponse { functions, ..Default::default() }))
     }
 }
 
@@ -94,14 +69,6 @@ impl EventService for Services {
     async fn stream_events(&self, request: Request<StreamEventsRequest>) -> Answer<Self::StreamEventsStream> {
         let request = request.into_inner();
         let selection = request.selection.clone().unwrap_or_default();
-        for text in [&selection.filter, &selection.label_selector] {
-            if text.contains("+3") {
-                return Err(answers::refused(text));
-            }
-        }
-        if request.fields.iter().any(|field| field == "nosuch") {
-            return Err(answers::refused("nosuch"));
-        }
         let in_time = request.delivery.as_ref().is_some_and(|delivery| delivery.order() == EventOrder::Time);
         let ends = request.start.as_ref().is_some_and(|start| start.until_now);
         let is_restarted =

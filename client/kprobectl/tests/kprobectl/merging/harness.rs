@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use serde_json::Value;
 use tempfile::TempDir;
 
-use super::super::command::kprobectl;
+use super::super::command::kprobectl_in;
 
 pub(crate) const DEADLINE: Duration = Duration::from_secs(30);
 
@@ -52,9 +52,7 @@ impl Observer {
 
     /// Starts any command for all hosts.
     pub(crate) fn run(context: &Path, arguments: &[&str]) -> Self {
-        let mut child = kprobectl(&[&["--hosts", "all"], arguments].concat())
-            .env("KPROBECTL_CONFIG", context.join("config.yaml"))
-            .env("XDG_STATE_HOME", context)
+        let mut child = kprobectl_in(context, &[&["--hosts", "all"], arguments].concat())
             .stdout(Stdio::piped())
             .stderr(Stdio::piped())
             .spawn()

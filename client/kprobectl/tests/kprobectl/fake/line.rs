@@ -1,18 +1,6 @@
-//! Canned answers about functions and their code.
+//! Canned answers about a probe of a line.
 
 use kprobed_client::api::*;
-
-pub(super) fn function(name: &str, place: &str) -> Function {
-    Function {
-        name: name.to_owned(),
-        module: String::new(),
-        size_bytes: 32,
-        traceable: true,
-        blacklisted: false,
-        same_name: if place == name { 1 } else { 2 },
-        place: place.to_owned(),
-    }
-}
 
 /// A probe of a line of the kernel in miniature that is held back: the line was another one.
 pub(super) const OF_LINE: &str = "kprobes/line";
