@@ -47,21 +47,21 @@ fn series(boot: &str, kernel: &str, first_minute: i64, points: &[(u32, u64)]) ->
 }
 
 /// Hits over time: two pages of one probe in two boots.
-fn over_time(request: &ListHitsRequest) -> Answer<ListHitsResponse> {
+fn over_time(request: &ListHitsRequest) -> ListHitsResponse {
     if request.label_selector == "team=nobody" {
-        return Ok(Response::new(ListHitsResponse { step_seconds: 60, ..Default::default() }));
+        return ListHitsResponse { step_seconds: 60, ..Default::default() };
     }
     let (series, next) = if request.page_token.is_empty() {
         (series("b0", "6.1.0", 0, &[(30, 60), (60, 0), (0, 0), (60, 30)]), "1")
     } else {
         (series("b1", "6.12.0", 5, &[(20, 10)]), "")
     };
-    Ok(Response::new(ListHitsResponse {
+    ListHitsResponse {
         profiles: Vec::new(),
         series: vec![series],
         step_seconds: request.step_seconds.next_multiple_of(60),
         next_page_token: next.to_owned(),
-    }))
+    }
 }
 
 #[tonic::async_trait]
@@ -234,7 +234,7 @@ impl ProbeService for Services {
     async fn list_hits(&self, request: Request<ListHitsRequest>) -> Answer<ListHitsResponse> {
         let request = request.into_inner();
         if request.start_time.is_some() {
-            return over_time(&request);
+            return Ok(Response::new(over_time(&request)));
         }
         let profiles = if let Some(kept) = &self.kept {
             kept.profiles()
