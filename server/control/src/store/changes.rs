@@ -1,9 +1,9 @@
 //! Changes of probes in the database, one or many in a transaction: into the journal before the kernel is
 //! changed, and into the rows of the probes after that.
 //!
-//! Owns these transactions, and which uids new probes get. One for all changes of a request costs the disk one sync, however many they are. A change
-//! that is in the journal was not acknowledged: whatever it is, the next start takes it back. Never carries a
-//! change out.
+//! Owns these transactions, and which uids new probes get. One transaction for all changes of a request costs the disk
+//! one sync, however many they are. A change that is in the journal was not acknowledged: whatever it is, the next
+//! start takes it back. Never carries a change out.
 
 use std::cell::OnceCell;
 use std::io;
