@@ -55,7 +55,9 @@ async fn a_damaged_database_is_set_aside_and_never_overwritten() {
         let copy = elsewhere.path().join("kprobed.db");
         fs::write(&copy, &bytes).unwrap();
         let refused = Store::open_file(copy.clone(), options(&copy), &MIGRATIONS, at(1)).await.unwrap_err();
-        assert!(matches!(&refused, StoreError::Damaged { damage, .. } if !damage.is_empty()), "{refused}");
+        let StoreError::Damaged { damage: found, .. } = &refused else { panic!("{refused}") };
+        assert!(!found.is_empty());
+        ThisThreadsLog::keep();
         let store = Store::open(directory.path(), at(1)).await.unwrap();
         let aside = set_aside_in(directory.path()).unwrap();
         assert_eq!(aside.len(), round);
@@ -66,6 +68,14 @@ async fn a_damaged_database_is_set_aside_and_never_overwritten() {
         };
         let aside = &aside[round - 1];
         assert_eq!(*aside, directory.path().join(name));
+        // An operator reads what was lost, why, and where it is.
+        let is_said = |line: &str| {
+            line.contains("the database is damaged: it was set aside")
+                && line.contains(&aside.display().to_string())
+                && line.contains(&format!("{found:?}"))
+        };
+        let log = ThisThreadsLog::text();
+        assert!(log.lines().any(is_said), "{log}");
         assert!(fs::read(aside).unwrap() == bytes);
         assert_eq!((mode(aside), mode(&path)), (0o600, 0o600));
         assert!(store.probes().await.unwrap().is_empty());
