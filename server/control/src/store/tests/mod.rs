@@ -535,6 +535,17 @@ async fn the_history_of_states_is_bounded() {
     store.add_states(&(0..kept + 3).map(record).collect::<Vec<_>>()).await.unwrap();
     let found = store.states_of(uid).await.unwrap();
     assert_eq!(found, (3..kept + 3).rev().map(record).collect::<Vec<_>>());
+    // Each probe has its own bound, also where one statement is for several.
+    let other = create(&store, new_probe("b")).await.unwrap().uid;
+    let of_other = |number| kprobed_lang::model::StateRecord { uid: other, ..record(number) };
+    for (last, of_others) in [(kept + 3, 0..2), (kept + 4, 2..kept + 1)] {
+        let both: Vec<_> = of_others.map(of_other).chain([record(last)]).collect();
+        store.add_states(&both).await.unwrap();
+        let found = store.states_of(uid).await.unwrap();
+        assert_eq!(found, (last + 1 - kept..=last).rev().map(record).collect::<Vec<_>>());
+    }
+    let found = store.states_of(other).await.unwrap();
+    assert_eq!(found, (1..=kept).rev().map(of_other).collect::<Vec<_>>());
     // They are deleted with their probe, and none is written for one that has gone.
     disarm(&store, edit(Some(&probe), None, None)).await.unwrap();
     store.add_states(&[record(9)]).await.unwrap();
