@@ -39,7 +39,7 @@ async fn a_selector_and_a_field_that_no_probe_has_are_refused() {
     let told = host.run(&["observe", "kprobes/open", "kprobes/read", "-n", "1", "--fields", "nosuch", "-q"]);
     assert!(told.contains("| nosuch"), "the daemon refuses what no probe has: {told}");
     let told = host.run(&["hits", "--since", "1h", "--step", "1m", "-l", "team storage"]);
-    assert!(told.starts_with("exit: 1"), "{told}");
+    assert!(told.starts_with("exit: 1") && told.contains("  | team storage"), "{told}");
 }
 
 #[tokio::test(flavor = "multi_thread")]
