@@ -83,9 +83,10 @@ impl HistoryReader {
         Ok(Self {
             reader,
             subscription,
-            replay,
+            // Those of the count are of all runs that it passed.
+            replay: Replay::default(),
             begin,
-            origins,
+            origins: HashMap::new(),
             all_origins: None,
             is_first: true,
             last_ns: 0,

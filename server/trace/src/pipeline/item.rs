@@ -81,7 +81,7 @@ pub struct Group {
 pub struct Draft {
     /// The CPU.
     pub cpu: u32,
-    /// The events, by probe. None of the groups is empty.
+    /// The events, by probe. None of the groups is empty when they are published.
     pub groups: Vec<Group>,
     /// Names and processes of the tasks that occur, by thread id.
     pub tasks: Vec<Task>,

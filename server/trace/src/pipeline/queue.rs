@@ -1,9 +1,9 @@
 //! Queue of one subscriber, bounded by events and by bytes.
 //!
-//! Owns the subscriber's overflow policy and its terms of the ledger. Before the next batch of a
-//! CPU, the queue reports how many events of that CPU it dropped. A single batch that is larger
-//! than the whole queue still fits into an empty one, also when the memory of all queues is used
-//! up. Never waits for the subscriber.
+//! Owns the subscriber's overflow policy and its terms of the ledger, and how much each queue may take when the memory
+//! of all queues gets short. Before the next batch of a CPU, the queue reports how many events of that CPU it dropped.
+//! A single batch that is larger than the whole queue still fits into an empty one, also when the memory of all queues
+//! is used up. Never waits for the subscriber.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::mem::discriminant;
@@ -55,7 +55,7 @@ pub struct QueueCounts {
 #[derive(Debug)]
 pub(super) struct Queue {
     limits: QueueLimits,
-    /// The memory that it shares with the other queues.
+    /// The memory that the queues of clients share. One of the daemon's own has it alone.
     memory: Arc<QueueMemory>,
     entries: VecDeque<Item>,
     bytes: u64,
@@ -279,9 +279,9 @@ fn dropped(batch: &Delivery) -> Loss {
     Loss::on(batch.cpu, LossCause::SubscriberQueue, Some(batch.events), 0)
 }
 
-/// Memory of all queues together, with what is in use of it.
+/// Memory of all queues of clients together, with what is in use of it.
 ///
-/// When it gets short, one half of it is divided among all queues, so that each has a part that no other one can take,
+/// When it gets short, one half of it is divided among them, so that each has a part that no other one can take,
 /// and the other half is for whichever needs it first. So a client that does not read costs others no events.
 #[derive(Debug)]
 pub(super) struct QueueMemory {

@@ -108,7 +108,8 @@ impl Header {
         if crc32fast::hash(rest) != checksum {
             return Err(Damage("the checksum of the header is wrong".to_owned()));
         }
-        let boot_id = BootId(rest.try_get_u128().map_err(|_missing| truncated())?.to_be_bytes());
+        let (boot_id, mut rest) = rest.split_first_chunk().ok_or_else(truncated)?;
+        let boot_id = BootId(*boot_id);
         let mut number = || rest.try_get_u64_le().map_err(|_missing| truncated());
         let id = SegmentId { epoch: number()?, number: number()? };
         let header = Self { boot_id, id, first_sequence: number()?, created_wall_ns: number()? };

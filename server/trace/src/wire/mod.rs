@@ -4,7 +4,8 @@
 //! Owns the layout of a batch message. It is written by hand, straight from the columns, once for
 //! all subscribers that want the same columns; the generated code would build, measure and copy a
 //! message of its own for each of them. The generated reader reads it back ([`read_batch`]), and
-//! tests hold the two together. Never decides which subscriber gets which events.
+//! tests hold the two together. The message of a schema is a generated one. Never decides which
+//! subscriber gets which events.
 
 mod batch;
 mod loss;
