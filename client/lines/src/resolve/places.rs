@@ -537,4 +537,20 @@ mod tests {
         let found: Vec<Vec<u64>> = vec![begins(10), begins(11), begins(13)];
         assert_eq!(found, [[0x10], [0x10], [0x30]]);
     }
+
+    #[test]
+    fn the_nearest_lines_are_those_before_and_after() {
+        let rows = [(1, 11), (0, 14), (0, 9), (0, 0), (0, 12), (0, 20)];
+        let unit = Unit {
+            rows: rows.map(|(file, line)| Row { address: 0, file, line }).to_vec(),
+            ..Unit::default()
+        };
+        let hint =
+            |range, line| nearest(&stated(&unit, 0, range).collect(), line, |line| format!("`f:{line}`"));
+        let both = "the nearest lines with code are `f:12` and `f:14`";
+        assert_eq!(hint(10..20, 13).as_deref(), Some(both));
+        assert_eq!(hint(10..20, 15).as_deref(), Some("the nearest lines with code are `f:14`"));
+        assert_eq!(hint(10..20, 10).as_deref(), Some("the nearest lines with code are `f:12`"));
+        assert_eq!(hint(0..9, 5), None);
+    }
 }

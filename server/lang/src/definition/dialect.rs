@@ -1,8 +1,8 @@
 //! Dialects: the languages in which a definition can be written, and the one parser for all of
 //! them.
 //!
-//! Owns the choice of the dialect. In every dialect, the result is the syntax tree of the kernel's
-//! language, with spans into the user's text. Never judges a place.
+//! Owns the choice of the dialect, and the hint for a text that a shell has emptied. In every dialect, the result is
+//! the syntax tree of the kernel's language, with spans into the user's text. Never judges a place.
 //!
 //! The rule by which a dialect is recognised, in this order:
 //!

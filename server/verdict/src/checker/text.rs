@@ -119,4 +119,13 @@ mod tests {
         assert_eq!((text("p f").to_string(), format!("{:?}", text("p f"))), ("p f".into(), "\"p f\"".into()));
         assert!(text("p f") == text("p f") && text("p f") != text("p g"));
     }
+
+    #[test]
+    fn a_text_is_stored_as_its_text() {
+        let stored = r#""p f\n\"a\"""#;
+        let text: DefinitionText = serde_json::from_str(stored).unwrap();
+        assert_eq!(text.as_str(), "p f\n\"a\"");
+        assert_eq!(serde_json::to_string(&text).unwrap(), stored);
+        assert_eq!(serde_json::to_string(&DefinitionText::default()).unwrap(), r#""""#);
+    }
 }

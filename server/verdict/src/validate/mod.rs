@@ -129,7 +129,7 @@ pub struct BootDependence {
 /// How the verdict of a report depends on boot. None if it is always the same: for a running
 /// kernel, and for a place that is refused before its code is read. Only places inside of what boot may rewrite depend
 /// on it: whole instructions replace whole instructions there, so that all others keep their boundaries and their
-/// opcodes.
+/// opcodes. Each possibility is judged by the rules that judge the likeliest; no image is patched.
 pub fn boot_dependence(
     definition: &ProbeDefinition,
     report: &Report,

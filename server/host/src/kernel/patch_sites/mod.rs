@@ -2,7 +2,8 @@
 //! instructions of BUG and WARN, and instructions that may fault.
 //!
 //! Owns the tables of such code, read once from kernel memory and, for modules, from the addresses
-//! in sysfs. Never decides, and never takes the tables of a file for those of a running kernel.
+//! in sysfs. Their entries are those of 6.1 to 7.3. Never decides, and never takes the tables of a file for those of a
+//! running kernel.
 
 mod bugs;
 
