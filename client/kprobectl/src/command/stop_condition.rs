@@ -154,11 +154,41 @@ mod tests {
     async fn a_program_runs_to_its_end() {
         let mut stop = StopCondition::new().unwrap();
         stop.child = Some(Child::start(&words(&["true"])).unwrap());
-        assert_eq!(stop.wait().await, StopReason::ChildEnded);
+        for _ in 0..2 {
+            assert_eq!(stop.wait().await, StopReason::ChildEnded);
+        }
         assert_eq!(stop.child.take().unwrap().wait().await, None);
         let badly = Child::start(&words(&["sh", "-c", "exit 3"])).unwrap();
         assert_eq!(badly.wait().await.as_deref(), Some("`sh` ended with exit status: 3"));
         let absent = Child::start(&words(&["/nonexistent"])).err().unwrap();
         assert!(absent.to_string().starts_with("cannot run `/nonexistent`: "), "{absent}");
+    }
+
+    #[tokio::test]
+    async fn a_program_is_not_killed_with_the_command() {
+        let directory = tempfile::tempdir().unwrap();
+        let [left, ended] = ["left", "ended"].map(|name| directory.path().join(name));
+        let script =
+            format!("until [ -e '{}' ]; do sleep 0.01; done; touch '{}'", left.display(), ended.display());
+        drop(Child::start(&words(&["sh", "-c", &script])).unwrap());
+        std::fs::write(&left, "").unwrap();
+        let begun = Instant::now();
+        while !ended.exists() {
+            assert!(begun.elapsed() < Duration::from_secs(30), "the program did not run to its end");
+            tokio::time::sleep(Duration::from_millis(5)).await;
+        }
+    }
+
+    #[tokio::test]
+    async fn work_is_done_unless_it_is_time_to_stop() {
+        let mut stop = StopCondition::new().unwrap();
+        let done = std::future::ready(Ok::<_, Failure>(7));
+        assert_eq!(stop.unless_stopped(done, None).await.unwrap(), 7);
+        let failed = std::future::ready(Err::<(), _>(Failure::usage("wrong", "right")));
+        assert!(stop.unless_stopped(failed, None).await.unwrap_err().to_string().starts_with("wrong"));
+        stop.begin(Some(Duration::ZERO));
+        let endless = std::future::pending::<Result<(), Failure>>();
+        let stopped = format!("{:?}", stop.unless_stopped(endless, Some("it is left")).await.unwrap_err());
+        assert!(stopped.contains("exit: Interrupted") && stopped.contains("it is left"), "{stopped}");
     }
 }

@@ -517,6 +517,17 @@ mod tests {
     use crate::model::{Function, Inlined, Range, Row, Scope, ScopeKind};
 
     #[test]
+    fn the_nearest_lines_are_one_before_and_one_after() {
+        let lines = BTreeSet::from([3, 7, 9]);
+        let said = |line| nearest(&lines, line, |line| format!("`f:{line}`")).unwrap();
+        assert_eq!(said(1), "the nearest lines with code are `f:3`");
+        assert_eq!(said(5), "the nearest lines with code are `f:3` and `f:7`");
+        assert_eq!(said(9), "the nearest lines with code are `f:7` and `f:9`");
+        assert_eq!(said(10), "the nearest lines with code are `f:9`");
+        assert_eq!(nearest(&BTreeSet::new(), 5, u32::to_string), None);
+    }
+
+    #[test]
     fn the_line_that_declares_a_function_is_its_entry() {
         let line = |line| Declaration { file: 0, line };
         let scope = |kind, start, end, scopes| {
