@@ -28,7 +28,7 @@ impl LinesError {
     /// The same with what to do, if that is known.
     #[must_use]
     pub(crate) fn hint_if_known(self, hint: Option<String>) -> Self {
-        Self { hint, ..self }
+        Self { hint: hint.or(self.hint), ..self }
     }
 
     /// The fault: what, where and why.

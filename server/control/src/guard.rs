@@ -15,8 +15,7 @@ use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::KernelChange;
 use kprobed_proto::v1::MeaningChange;
 use kprobed_verdict::checker::{CheckOutcome, Checker};
-use kprobed_verdict::meaning::{Build, Difference, DifferenceKind, Meaning, compare};
-use kprobed_verdict::message::meaning_change;
+use kprobed_verdict::meaning::{Build, Difference, DifferenceKind, Meaning, compare, meaning_change};
 
 /// What the definition of a probe meant on the build that it was made for, and how that has
 /// changed.

@@ -11,7 +11,6 @@ use kprobed_proto::v1;
 use nix::errno::Errno;
 
 use crate::checker::{Against, CheckError, CheckOutcome, Checker, KernelLine, Taken};
-use crate::meaning::{Build, Difference, Meaning};
 use crate::validate::{Arming, Nearest, kernel_code};
 
 /// How much an answer contains.
@@ -126,34 +125,6 @@ pub fn refused(errno: Errno, rule: &str, by: RefusedBy) -> v1::CheckProbeRespons
         rule: rule.to_owned(),
         by: refused_by(by).into(),
         ..Default::default()
-    }
-}
-
-/// What a definition means else than on the kernel that it was made for, if that is known.
-pub fn meaning_change(
-    before: Option<&Meaning>,
-    now: &Meaning,
-    differences: Vec<Difference>,
-    offered: Option<String>,
-) -> v1::MeaningChange {
-    let build = |build: &Build| v1::KernelBuild {
-        name: build.name.clone(),
-        build_id: build.id.clone().unwrap_or_default(),
-    };
-    let difference = |Difference { kind, argument, message, before, after }| v1::MeaningDifference {
-        code: kind.code().to_owned(),
-        argument,
-        message,
-        before,
-        after,
-    };
-    v1::MeaningChange {
-        made_for: before.map(|before| build(&before.kernel)),
-        module_made_for: before.and_then(|before| before.module.as_ref()).map(build),
-        running: Some(build(&now.kernel)),
-        module_running: now.module.as_ref().map(build),
-        differences: differences.into_iter().map(difference).collect(),
-        offered_definition: offered.unwrap_or_default(),
     }
 }
 

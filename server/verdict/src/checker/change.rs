@@ -10,8 +10,7 @@ use kprobed_host::kernel::RecentFacts;
 use kprobed_proto::v1;
 
 use super::{CheckOutcome, Checker};
-use crate::meaning::{Meaning, compare, means_the_same_elsewhere};
-use crate::message::meaning_change;
+use crate::meaning::{Meaning, compare, meaning_change, means_the_same_elsewhere};
 
 impl Checker {
     /// The meaning of a definition on this kernel. Absent if the definition is not accepted.

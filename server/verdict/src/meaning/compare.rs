@@ -2,8 +2,10 @@
 //!
 //! Owns the kinds of differences and their sentences. Never decides what is done about them.
 
+use kprobed_proto::v1;
+
 use super::code::Code;
-use super::{Meaning, Origin, Part, Read};
+use super::{Build, Meaning, Origin, Part, Read};
 
 /// A difference.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -303,5 +305,33 @@ fn in_full(read: &Read) -> String {
             lines.join("\n")
         }
         Read::Elements { .. } | Read::Unknown { .. } => in_words(read),
+    }
+}
+
+/// What a definition means else than on the kernel that it was made for, if that is known.
+pub fn meaning_change(
+    before: Option<&Meaning>,
+    now: &Meaning,
+    differences: Vec<Difference>,
+    offered: Option<String>,
+) -> v1::MeaningChange {
+    let build = |build: &Build| v1::KernelBuild {
+        name: build.name.clone(),
+        build_id: build.id.clone().unwrap_or_default(),
+    };
+    let difference = |Difference { kind, argument, message, before, after }| v1::MeaningDifference {
+        code: kind.code().to_owned(),
+        argument,
+        message,
+        before,
+        after,
+    };
+    v1::MeaningChange {
+        made_for: before.map(|before| build(&before.kernel)),
+        module_made_for: before.and_then(|before| before.module.as_ref()).map(build),
+        running: Some(build(&now.kernel)),
+        module_running: now.module.as_ref().map(build),
+        differences: differences.into_iter().map(difference).collect(),
+        offered_definition: offered.unwrap_or_default(),
     }
 }

@@ -34,7 +34,7 @@ mod tests;
 
 pub use capture::{Subject, capture};
 pub use code::{Code, Line};
-pub use compare::{Difference, DifferenceKind, compare, means_the_same_elsewhere};
+pub use compare::{Difference, DifferenceKind, compare, meaning_change, means_the_same_elsewhere};
 pub use layout::Slot;
 pub use notation::notations;
 pub use port::port;

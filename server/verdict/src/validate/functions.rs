@@ -5,7 +5,6 @@
 //! it.
 
 use super::rules;
-use crate::message::length;
 use kprobed_host::kernel::{KernelFacts, Symbol};
 use kprobed_lang::definition::Place;
 use kprobed_proto::v1;
@@ -126,7 +125,7 @@ fn function(symbol: Symbol<'_>, facts: &KernelFacts) -> v1::Function {
         size_bytes,
         traceable: rules::is_traced(symbol.name, symbol.address, size_bytes, facts),
         blacklisted: rules::is_listed(symbol.name, symbol.address, facts),
-        same_name: length(named.len()),
+        same_name: u32::try_from(named.len()).unwrap_or(u32::MAX),
         place: place(symbol, &named, facts).unwrap_or_default(),
     }
 }
