@@ -81,7 +81,11 @@ pub(crate) fn daemon_answers(guest: &DaemonGuest, lines: &[String]) -> Result<Ve
     Ok(answers)
 }
 
-/// Asks both about every line.
+/// The rule by which the daemon refuses a place where kernels stop as soon as they define a probe. What else it refuses
+/// of what kernels take does harm only where it is hit.
+const STOPS_THE_KERNEL: &str = "END_OF_MODULE";
+
+/// Asks both about every line, but for those with which the kernel would stop.
 pub(crate) fn ask_both(guest: &DaemonGuest, lines: Vec<String>) -> Result<Vec<Compared>> {
     // The daemon is asked first: a probe that the kernel then accepts would be there for its
     // verdict.
@@ -91,6 +95,8 @@ pub(crate) fn ask_both(guest: &DaemonGuest, lines: Vec<String>) -> Result<Vec<Co
         let by = verdict.by() != RefusedBy::Unspecified;
         ensure!(accepted == (verdict.errno == 0) && accepted != by, "{line}: {verdict:?}");
     }
+    let both = lines.into_iter().zip(ours).filter(|(_, ours)| ours.rule != STOPS_THE_KERNEL);
+    let (lines, ours): (Vec<_>, Vec<_>) = both.unzip();
     let kernel = kernel_answers(guest, &lines)?;
     let both = lines.into_iter().zip(ours).zip(kernel);
     Ok(both.map(|((line, ours), kernel)| Compared { line, ours, kernel }).collect())
