@@ -123,7 +123,12 @@ fn main() -> anyhow::Result<()> {
 fn compare(lab: &Lab<'_>, report: &mut Report) {
     let mut runs: Vec<Measured> = Vec::new();
     let mut failed = HashSet::new();
-    for _ in 0..lab.arguments.rounds {
+    for round in 0..lab.arguments.rounds {
+        let mut uses = uses(lab);
+        // What is measured after another run finds a machine that is warm: each side has both places.
+        if round % 2 == 1 {
+            uses.reverse();
+        }
         let mut take = |name: &'static str, run: &dyn Fn() -> anyhow::Result<Vec<Measured>>| {
             if failed.contains(name) || !lab.arguments.wants(name) {
                 return;
@@ -136,7 +141,7 @@ fn compare(lab: &Lab<'_>, report: &mut Report) {
                 }
             }
         };
-        for how in uses(lab) {
+        for how in uses {
             let wanted = if how.subscribers > 1 || how.history { "alone" } else { "kprobed" };
             take(wanted, &|| kprobed::run(lab, how));
         }

@@ -24,7 +24,8 @@ pub(crate) fn median(mut runs: Vec<Measured>) -> Option<Measured> {
 }
 
 /// Sides of a tool that are one job: a recording must be read as well.
-const JOBS: [(&str, &[&str]); 4] = [
+const JOBS: [(&str, &[&str]); 5] = [
+    ("the other daemon", &["other"]),
     ("trace_pipe", &["trace_pipe"]),
     ("trace-cmd record + report", &["trace-cmd record", "trace-cmd report"]),
     ("perf record + script", &["perf record", "perf script"]),

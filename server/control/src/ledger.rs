@@ -218,14 +218,15 @@ impl Controller {
     /// a probe whose part is known, both belong to one moment.
     pub(super) fn counted_hits(&mut self) -> Result<Vec<CountedHits>, Error> {
         let ledger = self.ledger()?;
+        let with_hits = ledger.probes.iter().filter(|of_probe| of_probe.has_hits);
+        let terms: HashMap<_, _> = with_hits.map(|of_probe| (of_probe.uid, &of_probe.terms)).collect();
         let counted = |profile: HitProfile| {
             let uid = profile.uid;
             let mut counted = CountedHits { profile, own: Err(EARLIER) };
-            let found = ledger.probes.iter().find(|found| found.has_hits && found.uid == uid);
-            if let Some((found, live)) = found.zip(self.live.get(&uid)) {
+            if let Some((terms, live)) = terms.get(&uid).zip(self.live.get(&uid)) {
                 let before = live.account.baseline.hits;
-                counted.own = own_of_all(&found.terms, before);
-                let Hits { hits, nmissed } = found.terms.hits;
+                counted.own = own_of_all(terms, before);
+                let Hits { hits, nmissed } = terms.hits;
                 counted.profile.hits = Hits { hits: before.hits + hits, nmissed: before.nmissed + nmissed };
             }
             counted

@@ -181,17 +181,17 @@ fn a_roll_out_marks_what_it_makes(fixture: &Fixture) -> Result<()> {
 }
 
 fn a_probe_that_costs_too_much_stops_it(fixture: &Fixture) -> Result<()> {
-    let config = config(10_000_000, 0, "calibrate = false");
+    let config = config(2_000_000, 0, "calibrate = false");
     let guest = fixture.daemon_with(&config)?;
     guest.add("p:others/there __x64_sys_getsid")?;
     let one = |name: &str| {
         format!("probe: kprobes/{name}\ndefinition: p:kprobes/{name} __x64_sys_getppid\nenabled: true\n")
     };
     guest.write_for_ctl("wanted.yaml", &format!("{}---\n{}", one("one"), one("two")))?;
-    // 500 ns each: 15 ms a second by each of the two probes.
+    // 500 ns each: 3 ms a second by each of the two probes. A guest makes that many calls beside much other work too.
     guest
         .machine
-        .spawn("steady", &Command::new("workload").args(["storm", "120000", "--per-second", "30000"]))?;
+        .spawn("steady", &Command::new("workload").args(["storm", "120000", "--per-second", "6000"]))?;
     forget(&guest)?;
     let rolling = apply(&guest)?.replace("--soak 2s", "--soak 60s");
     let said = rollout(&guest, &format!("{rolling} --gate errors=off --gate hits=off"))?;
@@ -199,7 +199,7 @@ fn a_probe_that_costs_too_much_stops_it(fixture: &Fixture) -> Result<()> {
     guest.machine.signal("steady", Signal::SIGKILL)?;
     ensure!(code == 1 && text.contains("\"phase\":\"undone\""), "{code} {text}");
     ensure!(text.contains("budget: `kprobes/") && text.contains(" is tripped: disarmed at "), "{text}");
-    ensure!(text.contains("a probe may take 10.0 ms (`budget.probe_ns_per_s`)"), "{text}");
+    ensure!(text.contains("a probe may take 2.0 ms (`budget.probe_ns_per_s`)"), "{text}");
     let left = guest.probes()?;
     ensure!(left.len() == 1 && left[0].name == "others/there" && left[0].state_reason.is_empty(), "{left:?}");
     Ok(())
@@ -207,15 +207,15 @@ fn a_probe_that_costs_too_much_stops_it(fixture: &Fixture) -> Result<()> {
 
 /// The most expensive probe of a host goes first, also if it was there before the roll-out.
 fn a_probe_that_it_pushes_out_stops_it(fixture: &Fixture) -> Result<()> {
-    let config = config(0, 20_000_000, "calibrate = false");
+    let config = config(0, 4_000_000, "calibrate = false");
     let guest = fixture.daemon_with(&config)?;
     guest.add("p:others/there __x64_sys_getppid a=%di b=%si c=%dx d=%cx")?;
     let wanted = "probe: kprobes/one\ndefinition: p:kprobes/one __x64_sys_getppid\nenabled: true\n";
     guest.write_for_ctl("wanted.yaml", wanted)?;
-    // 500 ns a hit, and 20 for each argument: 17.4 ms and 15 ms a second.
+    // 500 ns a hit, and 20 for each argument: 3.5 ms and 3 ms a second.
     guest
         .machine
-        .spawn("steady", &Command::new("workload").args(["storm", "120000", "--per-second", "30000"]))?;
+        .spawn("steady", &Command::new("workload").args(["storm", "120000", "--per-second", "6000"]))?;
     forget(&guest)?;
     let rolling = apply(&guest)?.replace("--soak 2s", "--soak 60s");
     let said = rollout(&guest, &format!("{rolling} --gate errors=off --gate hits=off"))?;
