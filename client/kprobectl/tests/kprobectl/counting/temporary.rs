@@ -74,14 +74,14 @@ fn what_is_kept_needs_probes_that_stay() {
     -- stdout
     -- stderr
     error: `--keep` counts on when the command has ended, and `nothing_of_that_name` is not a probe that stays
-    hint: define it first: `kprobectl add --disabled 'p:NAME nothing_of_that_name'`
+    hint: define it first: `kprobectl add --disabled 'NAME=nothing_of_that_name'`
     ");
     insta::assert_snapshot!(fake.run(&["latency", "vfs_read", "--keep", "mine"]), @"
     exit: 1
     -- stdout
     -- stderr
     error: `--keep` counts on when the command has ended, and `p vfs_read` is not a probe that stays
-    hint: define it first: `kprobectl add --disabled 'p:NAME vfs_read'` and `kprobectl add --disabled 'r:NAME vfs_read'`
+    hint: define it first: `kprobectl add --disabled 'NAME=vfs_read'` and `kprobectl add --disabled 'NAME_END=vfs_read%return'`
     ");
     assert_eq!(fake.counted(), Vec::<String>::new());
 }
