@@ -274,7 +274,11 @@ impl Command {
 
     /// Whether it waits for signals itself, to end its streams in order.
     pub(crate) fn handles_signals(&self) -> bool {
-        matches!(self, Self::Aggregations(_) | Self::Rollout(_)) || self.reach() == Reach::Together
+        match self {
+            Self::Aggregations(_) | Self::Rollout(_) => true,
+            Self::Hits(arguments) => arguments.duration.is_some(),
+            _ => self.reach() == Reach::Together,
+        }
     }
 
     /// Reads files, whole if several hosts share them.

@@ -65,6 +65,13 @@ pub fn is_place(field: &str) -> bool {
     PLACES.contains(&field)
 }
 
+/// Whether buckets of this width can tell which kernel address a number is: their bounds are numbers that a client
+/// chooses, and two numbers in one bucket have no bound between them. Buckets of which a page holds a whole number
+/// tell nothing but bits that are the same wherever the kernel is.
+pub fn buckets_tell_address(width: u64) -> bool {
+    !PAGE_BYTES.is_multiple_of(width)
+}
+
 fn tells(term: &Term, can_hold_address: &impl Fn(&str) -> Option<bool>) -> bool {
     let is_place = is_place(&term.field);
     if term.suffix == Some(Suffix::Function) {
@@ -100,6 +107,16 @@ mod tests {
     use super::*;
     use crate::Binding;
     use crate::interfaces::TestHit;
+
+    #[test]
+    fn buckets_that_fill_a_page_tell_no_address() {
+        for width in [1, 2, 16, 512, 4096] {
+            assert!(!buckets_tell_address(width), "{width}");
+        }
+        for width in [0, 3, 200, 4095, 8192, 1 << 21, KERNEL_ADDRESSES.start, u64::MAX] {
+            assert!(buckets_tell_address(width), "{width}");
+        }
+    }
 
     /// A hit whose numbers of 64 bits are one address, and all others 7.
     fn hit(address: u64) -> TestHit<impl Fn(usize) -> u64> {

@@ -79,7 +79,7 @@ use bind::{Binder, Node};
 use fields::{Fields, Source};
 use program::KernelNames;
 
-pub use addresses::{KERNEL_ADDRESSES, is_place};
+pub use addresses::{KERNEL_ADDRESSES, buckets_tell_address, is_place};
 pub use bind::Binding;
 pub use error::{FilterCode, FilterError};
 pub use interfaces::{FilterEvent, Functions};

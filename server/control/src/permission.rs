@@ -63,18 +63,17 @@ impl Controller {
         self.require_place(caller, definition)?;
         let reading = self.parts.checker.reading(definition);
         let written = reading.written();
-        let name = match (name, written) {
-            (Some(name), _) => name.clone(),
+        match (name, written) {
+            (Some(name), _) => self.require_named(caller, name, labels),
             // Rules have no condition on the event.
             (None, Some(written)) => match ProbeName::new(group_of(written), "unnamed") {
-                Ok(name) => name,
+                Ok(name) => on_group(&self.parts.rights, caller, &name, labels),
                 // The definition is refused for it.
-                Err(_) => return Ok(()),
+                Err(_) => Ok(()),
             },
             // What is said about a text that is no definition is in the text.
-            (None, None) => return Ok(()),
-        };
-        self.require_named(caller, &name, labels)
+            (None, None) => Ok(()),
+        }
     }
 
     /// The same for a name and labels.
@@ -84,9 +83,7 @@ impl Controller {
         name: &ProbeName,
         labels: &Labels,
     ) -> Result<(), Error> {
-        let known = Known::Text;
-        let object = Object { name, labels, functions: &[], module: None, reads: Reads::ALL, known };
-        self.parts.rights.require(caller, Some(&object)).map(drop)
+        self.parts.rights.require(caller, Some(&written(name, labels))).map(drop)
     }
 
     /// Refuses a place that is an address to a caller that may not see addresses.
@@ -167,6 +164,17 @@ pub fn on_probe(
     rights.require_hidden(caller, object, &format!("`{}`", probe.name)).map_err(refused)
 }
 
+/// A probe of which only the text is known.
+fn written<'a>(name: &'a ProbeName, labels: &'a Labels) -> Object<'a> {
+    Object { name, labels, functions: &[], module: None, reads: Reads::ALL, known: Known::Text }
+}
+
+/// Refuses a probe without a name by its group and labels. The name is any of that group: the refusal does not say it.
+fn on_group(rights: &Rights, caller: &Caller, name: &ProbeName, labels: &Labels) -> Result<(), Error> {
+    let on = format!("a new probe of the group `{}`", name.group());
+    rights.require_hidden(caller, &written(name, labels), &on).map(drop)
+}
+
 /// Why a probe is not armed although its definition means what it meant: its address was not known when the roles of
 /// who made it were asked, and they do not allow it where it is. Absent if they do, and for what no client has made.
 pub(super) fn denied_to_maker(rights: &Rights, probe: &Probe, footprint: &Footprint) -> Option<Trouble> {
@@ -226,6 +234,25 @@ mod tests {
         // What a file declares belongs to the daemon.
         let own = probe.with(|record| record.creator.clear());
         assert_eq!(denied_to_maker(&rights, &own, &at(&["nf_key"])), None);
+    }
+
+    #[test]
+    fn a_refusal_names_no_probe_that_its_caller_did_not_name() {
+        let roles = "[[role]]\nname = \"team\"\nprincipals = [\"uid:7\"]\n[[role.allow]]\nmethods = [\"change\"]\n\
+            groups = [\"net\"]\nreads = []\n";
+        let rights = Rights::new(Roles::parse(roles).unwrap(), AuditQueue::new().0);
+        let principal = Arc::new(Principal::of_names(&["uid:7".to_owned()]).unwrap());
+        let caller = Caller::new(principal, Method::named("CreateProbe").unwrap(), Operation::default());
+        let of = |group: &str| {
+            let name = ProbeName::new(group, "unnamed").unwrap();
+            on_group(&rights, &caller, &name, &Labels::default()).map_err(|error| error.message)
+        };
+        assert_eq!(of("net"), Ok(()));
+        assert_eq!(
+            of("kprobes").unwrap_err(),
+            "`uid:7` may not call `CreateProbe` on a new probe of the group `kprobes`: role `team`, line 4 does not \
+             allow the group"
+        );
     }
 
     #[test]

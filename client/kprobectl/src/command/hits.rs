@@ -16,6 +16,7 @@ use super::counting::is_probe;
 use super::definitions::definitions;
 use super::observe::{NO_EVENT, TemporaryProbes};
 use super::probe_selection::glob_of_names;
+use super::stop_condition::StopCondition;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{
@@ -87,10 +88,10 @@ impl MessageRow for HitProfile {
 }
 
 pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Output) -> Result<Exit, Failure> {
-    let client = connect(global).await?;
     if let Some(duration) = arguments.duration {
-        return count(&client, global, arguments, duration, output).await;
+        return count(global, arguments, duration, output).await;
     }
+    let client = connect(global).await?;
     let name_glob = glob_of_names(arguments.glob.as_deref().unwrap_or_default());
     let (probes, hits) = requests(name_glob, arguments.selector.clone());
     if let Some(since) = arguments.since {
@@ -147,61 +148,103 @@ fn cut<T>(rows: &mut Vec<T>, top: u32, hits: impl Fn(&T) -> u64, output: &mut Ou
     }
 }
 
-/// Counts hits for some time: of probes that exist, or of temporary ones.
+/// Counts hits for some time, or until a signal, and shows what was counted until then.
 async fn count(
-    client: &Client,
     global: &Global,
     arguments: Arguments,
     duration: Duration,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let may_define = arguments.may_define();
-    let word = arguments.glob.unwrap_or_default();
-    let temporary = if may_define && !is_probe(client, word.trim()).await? {
-        let form = CreateProbeRequest {
-            enabled: true,
-            filter: NO_EVENT.to_owned(),
-            ..CreateProbeRequest::default()
+    if global.client.is_some() {
+        // The command that asks several hosts waits for signals.
+        let counting = Box::pin(Counting::begin(global, &arguments, duration, output)).await?;
+        tokio::time::sleep(duration).await;
+        counting.end(arguments.top, output).await?;
+        return Ok(Exit::Success);
+    }
+    let left = arguments
+        .may_define()
+        .then_some("the daemon deletes what this command has defined: `kprobectl list` shows the probes");
+    let mut stop = StopCondition::new()?;
+    let begun = Box::pin(Counting::begin(global, &arguments, duration, output));
+    let counting = stop.unless_stopped(begun, left).await?;
+    stop.begin(Some(duration));
+    let reason = stop.wait().await;
+    stop.begin(None);
+    // A second signal stops the wait.
+    stop.unless_stopped(Box::pin(counting.end(arguments.top, output)), left).await?;
+    Ok(reason.exit(true))
+}
+
+/// Hits that are being counted: of probes that exist, or of temporary ones.
+struct Counting {
+    client: Client,
+    temporary: Option<TemporaryProbes>,
+    probes: ListProbesRequest,
+    hits: ListHitsRequest,
+    before: Vec<HitProfile>,
+}
+
+impl Counting {
+    async fn begin(
+        global: &Global,
+        arguments: &Arguments,
+        duration: Duration,
+        output: &mut Output,
+    ) -> Result<Self, Failure> {
+        let client = connect(global).await?;
+        let word = arguments.glob.clone().unwrap_or_default();
+        let temporary = if arguments.may_define() && !is_probe(&client, word.trim()).await? {
+            let form = CreateProbeRequest {
+                enabled: true,
+                filter: NO_EVENT.to_owned(),
+                ..CreateProbeRequest::default()
+            };
+            let words = std::slice::from_ref(&word);
+            let lines = definitions(&client, &global.lines, words, global.yes, output).await?.lines;
+            Some(TemporaryProbes::define(&client, lines, &form, output).await?)
+        } else {
+            None
         };
-        let words = std::slice::from_ref(&word);
-        let lines = definitions(client, &global.lines, words, global.yes, output).await?.lines;
-        Some(TemporaryProbes::define(client, lines, &form, output).await?)
-    } else {
-        None
-    };
-    let name_glob = if temporary.is_some() { String::new() } else { glob_of_names(&word) };
-    let with_own = temporary.is_none() && !arguments.include_self;
-    let (probes, hits) = requests(name_glob, arguments.selector);
-    let hits = ListHitsRequest { with_own, ..hits };
-    let before = client.select_hits(hits.clone()).await?;
-    if let Some(temporary) = &temporary {
-        let count = counted(temporary.probes().len(), "probe");
-        output.note(&format!("counting {count} for {duration:?}"));
+        let name_glob = if temporary.is_some() { String::new() } else { glob_of_names(&word) };
+        let with_own = temporary.is_none() && !arguments.include_self;
+        let (probes, hits) = requests(name_glob, arguments.selector.clone());
+        let hits = ListHitsRequest { with_own, ..hits };
+        let before = client.select_hits(hits.clone()).await?;
+        if let Some(temporary) = &temporary {
+            let count = counted(temporary.probes().len(), "probe");
+            output.note(&format!("counting {count} for {duration:?}"));
+        }
+        Ok(Self { client, temporary, probes, hits, before })
     }
-    tokio::time::sleep(duration).await;
-    let after = client.select_hits(hits).await?;
-    let mut probes = client.select_probes(probes).await?;
-    if let Some(temporary) = &temporary {
-        let own: HashSet<_> = temporary.probes().iter().map(|probe| probe.uid).collect();
-        probes.retain(|probe| own.contains(&probe.uid));
-        // If this fails, the daemon deletes them when the command has ended.
-        temporary.delete().await.ok();
+
+    /// Shows what was counted, and deletes what was defined for it.
+    async fn end(self, top: Option<u32>, output: &mut Output) -> Result<(), Failure> {
+        let Self { client, temporary, probes, hits, before } = self;
+        let after = client.select_hits(hits).await?;
+        let mut probes = client.select_probes(probes).await?;
+        if let Some(temporary) = &temporary {
+            let own: HashSet<_> = temporary.probes().iter().map(|probe| probe.uid).collect();
+            probes.retain(|probe| own.contains(&probe.uid));
+            // If this fails, the daemon deletes them when the command has ended.
+            temporary.delete().await.ok();
+        }
+        for probe in probes.iter().filter(|probe| probe.state() == ProbeState::Tripped) {
+            let why = one_line(&probe.state_message);
+            output.note(&format!(
+                "the daemon has disarmed `{}`, and it was not counted to the end: {why}",
+                probe.name
+            ));
+        }
+        let mut rows = grown(probes, &before, &after, temporary.is_some());
+        rows.sort_by_key(|row| Reverse(row.hits()));
+        if let Some(top) = top {
+            cut(&mut rows, top, ProbeCost::hits, output);
+        }
+        output.rows(&rows)?;
+        note_unknown_own(rows.iter().map(ProbeCost::own_unknown), output);
+        Ok(())
     }
-    for probe in probes.iter().filter(|probe| probe.state() == ProbeState::Tripped) {
-        let why = one_line(&probe.state_message);
-        output.note(&format!(
-            "the daemon has disarmed `{}`, and it was not counted to the end: {why}",
-            probe.name
-        ));
-    }
-    let mut rows = grown(probes, &before, &after, temporary.is_some());
-    rows.sort_by_key(|row| Reverse(row.hits()));
-    if let Some(top) = arguments.top {
-        cut(&mut rows, top, ProbeCost::hits, output);
-    }
-    output.rows(&rows)?;
-    note_unknown_own(rows.iter().map(ProbeCost::own_unknown), output);
-    Ok(Exit::Success)
 }
 
 /// What was counted between two readings, of the probes that are in both.

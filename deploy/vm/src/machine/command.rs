@@ -83,11 +83,12 @@ impl Command {
         self
     }
 
-    /// Gives it a terminal of this size, as a person has one; all of its output is standard output then.
+    /// Gives it a terminal of this size, as a person has one, who takes as long as they like; all of its output is
+    /// standard output then.
     #[must_use]
     pub fn terminal(mut self, size: Size) -> Self {
         self.terminal = Some(size);
-        self
+        self.unlimited()
     }
 }
 
@@ -160,6 +161,14 @@ pub enum Stream {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_a_person_types_into_has_no_limit() {
+        let size = Size { rows: 24, columns: 80 };
+        assert_eq!(Command::new("sh").limit, Some(PATIENCE));
+        assert_eq!(Command::new("sh").terminal(size).limit, None);
+        assert_eq!(Command::new("sh").terminal(size).limit(PATIENCE).limit, Some(PATIENCE));
+    }
 
     #[test]
     fn output_is_shown_as_text() {

@@ -557,10 +557,7 @@ fn functions_are_counted_without_a_probe(fixture: &Fixture) -> Result<()> {
         nothing_is_left(&guest)?;
     }
     let kept = guest.ctl_says("hist ksys_lseek --keep seeks")?;
-    ensure!(
-        kept.code == 1 && kept.stderr.contains("kprobectl add --disabled 'p:NAME ksys_lseek'"),
-        "{kept:?}"
-    );
+    ensure!(kept.code == 1 && kept.stderr.contains("kprobectl add --disabled 'NAME=ksys_lseek'"), "{kept:?}");
     nothing_is_left(&guest)?;
     hits_of_functions(&guest)
 }

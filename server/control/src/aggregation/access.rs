@@ -18,7 +18,8 @@ use crate::auth::{Caller, Rights, Share};
 use crate::error::{Error, Reason};
 use crate::{Probe, Registry, Sight};
 use kprobed_lang::model::{ProbeName, ProbeUid};
-use kprobed_trace::filter::is_place;
+use kprobed_trace::decode::Schema;
+use kprobed_trace::filter::{buckets_tell_address, is_place};
 
 /// An aggregation that counts.
 #[derive(Debug)]
@@ -132,7 +133,8 @@ impl Access<'_> {
 }
 
 /// What rules are compared with when a probe is counted. Besides its fields, call stacks are read; and where the
-/// kernel is, by names of numbers that are no place of a probe, and by filters that compare addresses.
+/// kernel is, by names of numbers that are no place of a probe, by buckets of addresses, and by filters that compare
+/// addresses.
 pub(super) fn counted<'a>(probe: &'a Probe, spec: Option<&Spec>) -> Object<'a> {
     let mut object = probe.object();
     if has_stacks(spec) {
@@ -146,20 +148,24 @@ pub(super) fn counted<'a>(probe: &'a Probe, spec: Option<&Spec>) -> Object<'a> {
     for filter in filters {
         object.reads = object.reads.and(probe.footprint.reads_of_filter(filter, probe.schema.as_deref()));
     }
-    if has_names_of_numbers(spec) {
+    if has_keys_of_addresses(spec, probe.schema.as_deref()) {
         object.reads = object.reads.with(Read::Addresses);
     }
     object
 }
 
-/// Whether numbers that a definition or a caller can choose become names of symbols.
-fn has_names_of_numbers(spec: Option<&Spec>) -> bool {
+/// Whether keys tell where the kernel is: numbers that a definition or a caller can choose become names of symbols, or
+/// numbers that can be addresses are put into buckets whose bounds the caller chooses.
+fn has_keys_of_addresses(spec: Option<&Spec>, schema: Option<&Schema>) -> bool {
     let Some(Spec::Histogram(spec)) = spec else { return false };
+    let can_hold_address =
+        |name: &str| schema.is_none_or(|schema| schema.can_hold_address(name).unwrap_or_default());
     spec.keys.iter().any(|key| match &key.key {
-        Some(Key::Field(field)) => {
-            matches!(field.scale(), v1::KeyScale::Symbol | v1::KeyScale::SymbolOffset)
-                && !is_place(&field.field)
-        }
+        Some(Key::Field(field)) => match field.scale() {
+            v1::KeyScale::Symbol | v1::KeyScale::SymbolOffset => !is_place(&field.field),
+            v1::KeyScale::Linear => can_hold_address(&field.field) && buckets_tell_address(field.bucket_size),
+            v1::KeyScale::Unspecified | v1::KeyScale::Log2 => false,
+        },
         _ => false,
     })
 }
@@ -184,7 +190,7 @@ pub(super) mod tests {
     use crate::aggregation::plan::Counted;
     use crate::auth::{AuditQueue, Operation};
     use crate::samples::{self, probe as test_probe};
-    use kprobed_trace::decode::{FieldKind, FieldSchema, Notation, Schema};
+    use kprobed_trace::decode::{FieldKind, FieldSchema, Notation};
     use kprobed_trace::filter::Proofs;
 
     const ROLES: &str = "[[role]]\nname = \"net\"\nprincipals = [\"user:ann\", \"user:ben\"]\n[[role.allow]]\n\
@@ -254,6 +260,35 @@ pub(super) mod tests {
         let filter = "x > 0xffffffff80000000".to_owned();
         let spec = Spec::Latency(v1::LatencySpec { end_filter: filter, ..Default::default() });
         assert!(counted(&probe, Some(&spec)).reads.has(Read::Addresses));
+    }
+
+    /// Their bounds are numbers that the caller chooses, and an address is below one or not.
+    #[test]
+    fn buckets_of_addresses_say_where_the_kernel_is() {
+        let mut probe = test_probe(1, "net/rx");
+        probe.footprint.reads = kprobed_rights::Reads::NONE;
+        let field = |name: &str, bytes| FieldSchema {
+            name: name.to_owned(),
+            kind: FieldKind::Unsigned { bytes },
+            base: None,
+            array_len: None,
+            fault_detected: true,
+            may_fault: true,
+            notation: Notation::Number,
+            is_lower_half: false,
+        };
+        let fields = vec![field("pointer", 8), field("size", 4)];
+        probe.schema = Some(Arc::new(Schema { fields, is_return: false }));
+        let tells = |name: &str, bucket_size| {
+            let scale = v1::KeyScale::Linear.into();
+            let field = v1::FieldKey { field: name.to_owned(), scale, bucket_size };
+            let keys = vec![v1::AggregationKey { key: Some(Key::Field(field)) }];
+            let spec = Spec::Histogram(v1::HistogramSpec { keys, ..Default::default() });
+            counted(&probe, Some(&spec)).reads.has(Read::Addresses)
+        };
+        assert!(tells("pointer", 0xffff_ffff_8123_4567) && tells("pointer", 200));
+        // Bits that are the same wherever the kernel is; half of an address; and what the plan refuses.
+        assert!(!tells("pointer", 4096) && !tells("size", 200) && !tells("no_field", 200));
     }
 
     /// What has no symbol is its address in such a text, which the kernel compares as it is.

@@ -164,6 +164,29 @@ fn field_of<'a>(
     refuse(path, format!("`{probe}` has no field `{name}`: {known}"))
 }
 
+/// The same refusal with the key that every event has and people call by this name, if there is one.
+fn with_context_key(error: Error, name: &str) -> Error {
+    let key = match name {
+        "pid" | "tid" | "tgid" | "process" => {
+            "`thread` counts by thread, and `comm` by its name: the kernel's tables have no processes"
+        }
+        "kstack" => "`stack` counts by call stack",
+        _ => return error,
+    };
+    Error { message: format!("{}; {key}", error.message), ..error }
+}
+
+/// Why a key cannot stand beside the others: one of them is the same to the kernel.
+fn is_there(keys: &[HistKey], row_keys: &[RowKey], (hist, key): (&HistKey, &RowKey)) -> Option<&'static str> {
+    let same = keys.iter().position(|other| other == hist)?;
+    let is_same = row_keys.get(same).is_some_and(|other| other.meaning == key.meaning);
+    Some(if is_same {
+        "this key occurs twice"
+    } else {
+        "`thread` shows the name of the thread too: leave `comm` out"
+    })
+}
+
 /// Why the numbers that the kernel has of a field are in another order than those that are shown.
 fn recorded_otherwise(field: &FieldSchema) -> Option<&'static str> {
     if field.notation.is_in_network_order() {
@@ -340,7 +363,8 @@ impl TriggerPlan {
                 }
                 Some(Key::Field(key)) => {
                     let (path, name) = (format!("{path}.field"), &key.field);
-                    let field = field_of(schema, probe, name, &format!("{path}.field"))?;
+                    let field = field_of(schema, probe, name, &format!("{path}.field"));
+                    let field = field.map_err(|error| with_context_key(error, name))?;
                     let (form, meaning) = form_of(field, key, &path)?;
                     let conditions = match (form, field.kind) {
                         (KeyForm::Log2, FieldKind::Signed { .. }) => {
@@ -362,8 +386,8 @@ impl TriggerPlan {
                     (HistKey { field: name.clone(), form }, RowKey { meaning, shown, column })
                 }
             };
-            if keys.contains(&hist) {
-                return refuse(path, "this key occurs twice");
+            if let Some(why) = is_there(&keys, &row_keys, (&hist, &row_key)) {
+                return refuse(path, why);
             }
             if hist.form == KeyForm::Text && keys.iter().any(|other: &HistKey| other.form == KeyForm::Text) {
                 return refuse(path, "the kernel has room for one string among the keys");
@@ -466,8 +490,8 @@ impl TriggerPlan {
             let Some((hist, row_key)) = context_key(context) else {
                 return refuse(path, "a key must be a field or a context key");
             };
-            if keys.contains(&hist) {
-                return refuse(path, "this key occurs twice");
+            if let Some(why) = is_there(&keys, &row_keys, (&hist, &row_key)) {
+                return refuse(path, why);
             }
             keys.push(hist);
             row_keys.push(row_key);

@@ -228,6 +228,19 @@ fn refusals_name_the_field() {
     let (field, message) = refused(vec![key("n", Scale::Unspecified), key("nope", Scale::Unspecified)], &[]);
     assert_eq!(field, "spec.histogram.keys[1].field.field");
     assert!(message.contains("`g/open` has no field `nope`: it has `dfd`, `n`"), "{message}");
+    let message = |keys: Vec<AggregationKey>| refused(keys, &[]).1;
+    let pid = message(vec![key("pid", Scale::Unspecified)]);
+    assert!(
+        pid.starts_with("`g/open` has no field `pid`: ") && pid.contains("; `thread` counts by thread"),
+        "{pid}"
+    );
+    let sum = refused(Vec::new(), &["pid"]).1;
+    assert!(sum.starts_with("`g/open` has no field `pid`: ") && !sum.contains("thread"), "{sum}");
+    let [thread, comm] = [ContextKey::Thread, ContextKey::Comm].map(context);
+    assert_eq!(message(vec![thread.clone(), thread.clone()]), "this key occurs twice");
+    for both in [[thread.clone(), comm.clone()], [comm, thread]] {
+        assert_eq!(message(both.to_vec()), "`thread` shows the name of the thread too: leave `comm` out");
+    }
     let field = |keys: Vec<AggregationKey>, sums: &[&str]| refused(keys, sums).0;
     assert_eq!(field(vec![key("path", Scale::Log2)], &[]), "spec.histogram.keys[0].field.scale");
     assert_eq!(field(vec![buckets("n", Scale::Linear, 0)], &[]), "spec.histogram.keys[0].field.bucket_size");

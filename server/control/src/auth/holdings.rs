@@ -25,29 +25,30 @@ pub struct Asked {
 /// What a principal holds or asks for, beyond a limit.
 pub(super) fn what(limit: Limit, asked: Asked) -> String {
     let Asked { held, more } = asked;
+    let plural = if held == 1 { "" } else { "s" };
     match limit {
-        Limit::Probes => format!("has {held} probes"),
-        Limit::Streams => format!("has {held} streams"),
-        Limit::Connections => format!("has {held} connections"),
-        Limit::ChecksPerSecond => format!("has had {held} checks in a second"),
+        Limit::Probes => format!("has {held} probe{plural}"),
+        Limit::Streams => format!("has {held} stream{plural}"),
+        Limit::Connections => format!("has {held} connection{plural}"),
+        Limit::ChecksPerSecond => format!("has had {held} check{plural} in a second"),
         Limit::LeaseMaxS if more == u64::MAX => "asks for a probe without a lease".to_owned(),
         Limit::LeaseMaxS => format!("asks for a lease of {more} s"),
         Limit::QueueBytes => format!("has queues of {held} bytes, and asks for {more} more"),
         Limit::HostsPerCommand => format!("asks {more} hosts in one command"),
-        Limit::Aggregations => format!("has {held} aggregations"),
+        Limit::Aggregations => format!("has {held} aggregation{plural}"),
     }
 }
 
 /// What to do about it.
 pub(super) const fn remedy(limit: Limit) -> &'static str {
     match limit {
-        Limit::Probes => "delete probes of yours, or give them leases (`kprobectl add --lease 2h`)",
+        Limit::Probes => "delete a probe of yours (`kprobectl delete NAME`)",
         Limit::Streams => "end a stream of yours",
         Limit::Connections => "use one connection for several calls, or close one of yours",
         Limit::ChecksPerSecond => {
             "try again in a second, or check many definitions in one stream (`kprobectl check -f`)"
         }
-        Limit::LeaseMaxS => "give the probe a shorter lease (`--lease`), and renew it",
+        Limit::LeaseMaxS => "give the probe a lease (`--lease`) that is no longer, and renew it",
         Limit::QueueBytes => "ask for a smaller queue (`delivery.queue_bytes`), or end a stream of yours",
         Limit::HostsPerCommand => "name fewer hosts (`--hosts`, `--host-selector`)",
         Limit::Aggregations => "delete an aggregation of yours (`kprobectl aggregations delete NAME`)",
@@ -216,6 +217,16 @@ mod tests {
         assert_eq!(holdings.accounts().len(), 2);
         drop((other, stream));
         assert!(holdings.accounts().is_empty(), "what holds nothing takes no memory");
+    }
+
+    #[test]
+    fn what_is_held_is_counted() {
+        let has = |limit, held| what(limit, Asked { held, more: 1 });
+        assert_eq!([1, 2].map(|held| has(Limit::Probes, held)), ["has 1 probe", "has 2 probes"]);
+        assert_eq!(has(Limit::Aggregations, 1), "has 1 aggregation");
+        assert_eq!([0, 1].map(|held| has(Limit::Streams, held)), ["has 0 streams", "has 1 stream"]);
+        // A role may allow no lease of that length, and what has ended is counted for another hour.
+        assert!(!remedy(Limit::Probes).contains("lease"));
     }
 
     #[test]

@@ -13,7 +13,7 @@ mod tests;
 pub use harm::harm;
 pub use kprobed_filter::{
     Binding, BoundFilter, Filter, FilterCode, FilterError, FilterEvent, Functions, KERNEL_ADDRESSES,
-    KernelFilterFeatures, Program, PushDown, is_place,
+    KernelFilterFeatures, Program, PushDown, buckets_tell_address, is_place,
 };
 pub use proof::Proofs;
 pub use row::RowOf;

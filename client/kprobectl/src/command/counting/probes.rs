@@ -138,19 +138,26 @@ fn several(word: &str, probes: usize) -> Failure {
 /// Refuses to keep what needs probes that end with the command.
 pub(super) fn not_kept(undefined: &[String]) -> Option<Failure> {
     let word = undefined.first()?;
-    let lines = undefined.iter().map(|word| {
-        let bare = word.strip_prefix("p ").or_else(|| word.strip_prefix("r "));
-        let kind = if word.starts_with("r ") { "r" } else { "p" };
-        match bare {
-            Some(rest) => format!("`kprobectl add --disabled '{kind}:NAME {rest}'`"),
-            None if word.contains([':', ' ', '(']) => format!("`kprobectl add --disabled '{word}'`"),
-            None => format!("`kprobectl add --disabled 'p:NAME {word}'`"),
-        }
-    });
-    let lines: Vec<_> = lines.collect();
+    let lines = undefined.iter().zip(["NAME", "NAME_END"]);
+    let lines: Vec<_> =
+        lines.map(|(word, name)| format!("`kprobectl add --disabled '{}'`", named(word, name))).collect();
     let message =
         format!("`--keep` counts on when the command has ended, and `{word}` is not a probe that stays");
     Some(Failure::refused(message, &format!("define it first: {}", lines.join(" and "))))
+}
+
+/// What was written, with a name. A short form keeps its fields, and may be a system call: only `NAME=` goes with it.
+/// An event has its own name, and so may a definition.
+fn named(word: &str, name: &str) -> String {
+    let is_short = |word: &str| !word.contains([':', ' ', '(', '/']);
+    match (word.strip_prefix("p "), word.strip_prefix("r ")) {
+        (Some(rest), _) if is_short(rest) => format!("{name}={rest}"),
+        (Some(rest), _) => format!("p:{name} {rest}"),
+        (_, Some(rest)) if is_short(rest) => format!("{name}={rest}%return"),
+        (_, Some(rest)) => format!("r:{name} {rest}"),
+        _ if is_short(word) => format!("{name}={word}"),
+        _ => word.to_owned(),
+    }
 }
 
 /// Refuses to define probes on more hosts than are changed without `--yes`.
@@ -179,15 +186,23 @@ mod tests {
             let words: Vec<_> = words.iter().map(|&word| word.to_owned()).collect();
             not_kept(&words).unwrap().hints().concat()
         };
-        assert_eq!(hints(&["vfs_read"]), "define it first: `kprobectl add --disabled 'p:NAME vfs_read'`");
+        assert_eq!(hints(&["vfs_read"]), "define it first: `kprobectl add --disabled 'NAME=vfs_read'`");
         assert_eq!(
             hints(&["p f", "r f"]),
-            "define it first: `kprobectl add --disabled 'p:NAME f'` and `kprobectl add --disabled 'r:NAME f'`"
+            "define it first: `kprobectl add --disabled 'NAME=f'` and \
+             `kprobectl add --disabled 'NAME_END=f%return'`"
         );
         assert_eq!(
             hints(&["p:open do_sys_open"]),
             "define it first: `kprobectl add --disabled 'p:open do_sys_open'`"
         );
+        let named = |word: &str| super::named(word, "NAME");
+        assert_eq!(named("openat"), "NAME=openat");
+        assert_eq!(named("vfs_read%return"), "NAME=vfs_read%return");
+        assert_eq!(named("sched/sched_switch"), "sched/sched_switch");
+        assert_eq!(named("vfs_read count"), "vfs_read count");
+        assert_eq!(named("p vfs_read count"), "p:NAME vfs_read count");
+        assert_eq!(named("r ext4:ext4_sync_file"), "r:NAME ext4:ext4_sync_file");
         assert!(not_kept(&[]).is_none() && not_confirmed(&[], 30).is_none());
     }
 }

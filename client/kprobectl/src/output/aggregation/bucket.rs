@@ -99,8 +99,10 @@ impl Bucket {
             Scale::Log2 if first <= 0 => format!("[{}, {}]", number(first), number(last)),
             Scale::Log2 if unbounded => format!("({}, ...)", number(first - 1)),
             Scale::Log2 => format!("({}, {}]", number(first - 1), number(last)),
-            Scale::Linear(_) if unbounded => format!("[{}, ...)", number(first)),
-            Scale::Linear(_) => format!("[{}, {})", number(first), number(last.saturating_add(1))),
+            Scale::Linear(_) if unbounded => format!("[{}, ...)", quantity.bound(first)),
+            Scale::Linear(_) => {
+                format!("[{}, {})", quantity.bound(first), quantity.bound(last.saturating_add(1)))
+            }
         }
     }
 }
@@ -116,6 +118,14 @@ impl Quantity {
         match UNITS.get(powers as usize) {
             Some(unit) if number != 0 => format!("{}{unit}", number >> (powers * 10)),
             _ => number.to_string(),
+        }
+    }
+
+    /// A bound of buckets of equal width, with all its digits: the next one may differ in the last.
+    fn bound(self, number: i128) -> String {
+        match self {
+            Self::Nanoseconds(unit) if number != 0 => unit.exact(number),
+            _ => self.exact(number),
         }
     }
 
@@ -165,6 +175,26 @@ impl LatencyUnit {
             Self::S => 1e9,
         };
         trimmed(format!("{:.3}", ns / per_unit))
+    }
+
+    /// The same with all its digits.
+    fn exact(self, ns: i128) -> String {
+        let size = ns.unsigned_abs();
+        let (digits, name) = match self {
+            Self::Auto if size < 1_000 => (0, "ns"),
+            Self::Auto if size < 1_000_000 => (3, "us"),
+            Self::Auto if size < 1_000_000_000 => (6, "ms"),
+            Self::Auto => (9, "s"),
+            Self::Ns => (0, ""),
+            Self::Us => (3, ""),
+            Self::Ms => (6, ""),
+            Self::S => (9, ""),
+        };
+        let per_unit = 10_u128.pow(digits);
+        let (whole, part, width) = (size / per_unit, size % per_unit, digits as usize);
+        let sign = if ns < 0 { "-" } else { "" };
+        let number = if part == 0 { whole.to_string() } else { trimmed(format!("{whole}.{part:0width$}")) };
+        format!("{sign}{number}{name}")
     }
 }
 
@@ -276,6 +306,13 @@ mod tests {
         assert_eq!(label(LatencyUnit::Auto), "(1.049ms, 2.097ms]");
         assert_eq!(label(LatencyUnit::Us), "(1048.576, 2097.152]");
         assert_eq!(label(LatencyUnit::S), "(0.001, 0.002]");
+        // Buckets of equal width can be narrower than the digits that are read of a time.
+        let narrow =
+            |first, last, unit| bucket(first, last).label(Scale::Linear(5_000), Quantity::Nanoseconds(unit));
+        assert_eq!(narrow(11_565_000, 11_569_999, LatencyUnit::Auto), "[11.565ms, 11.57ms)");
+        assert_eq!(narrow(11_565_000, 11_569_999, LatencyUnit::S), "[0.011565, 0.01157)");
+        assert_eq!(narrow(999_995_000, 999_999_999, LatencyUnit::Auto), "[999.995ms, 1s)");
+        assert_eq!(narrow(0, 4_999, LatencyUnit::Us), "[0, 5)");
         let auto = |ns: i128| Quantity::Nanoseconds(LatencyUnit::Auto).plain(ns);
         assert_eq!(
             [0, 512, 999, 1_000, 999_949, 999_960].map(auto),

@@ -134,3 +134,26 @@ fn headings_say_when() {
     let unknown = AggregationSnapshot::default();
     assert_eq!(heading(&unknown, &TimeZone::UTC), "?, counted since ?");
 }
+
+#[test]
+fn one_is_not_many() {
+    let snapshot =
+        AggregationSnapshot { hits: 1, starts: 3, match_dropped: 1, nmissed: Some(1), ..Default::default() };
+    let view = CountView { order: CountOrder::Count, top: None, unit: LatencyUnit::Auto, is_folded: false };
+    let said = |is_latency| {
+        let columns = Columns { is_latency, ..Columns::of(&Aggregation::default(), LatencyUnit::Auto) };
+        let chosen = choose(&snapshot.rows, &columns, view);
+        account(&snapshot, &chosen, &columns, Style::new(false))
+    };
+    let latency = said(true);
+    assert!(latency.starts_with("1 measured, 3 starts, 1 not matched, 0 dropped, 0 rows\n"), "{latency}");
+    assert!(latency.contains("\n  1 start or end not matched: "), "{latency}");
+    assert!(
+        latency.contains("\n  1 end was skipped by the kernel (NMISSED), and is in no row: "),
+        "{latency}"
+    );
+    assert!(latency.contains("\n  1 start without a measured end: "), "{latency}");
+    let counts = said(false);
+    assert!(counts.starts_with("1 hit, 0 dropped, 0 rows\n"), "{counts}");
+    assert!(counts.contains("\n  1 run was skipped by the kernel (NMISSED), and is in no row: "), "{counts}");
+}

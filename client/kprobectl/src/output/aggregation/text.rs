@@ -177,9 +177,9 @@ pub(super) fn account(
     let mut text = String::new();
     // Writing to a string cannot fail.
     if is_latency {
-        write!(text, "{hits} measured, {starts} starts, {match_dropped} not matched").ok();
+        write!(text, "{hits} measured, {}, {match_dropped} not matched", counted(starts, "start")).ok();
     } else {
-        write!(text, "{hits} hits").ok();
+        text.push_str(&counted(hits, "hit"));
     }
     write!(text, ", {dropped} dropped, {}", counted(snapshot.rows.len(), "row")).ok();
     if snapshot.kernel_rows as usize > snapshot.rows.len() {
@@ -222,22 +222,21 @@ pub(super) fn account(
     }
     if match_dropped > 0 {
         let why = "the kernel's table of starts was full; use `--start-filter` and `--end-filter`";
-        remark(Tone::Bad, format!("{match_dropped} starts or ends not matched: {why}"));
+        let which = if match_dropped == 1 { "start or end" } else { "starts or ends" };
+        remark(Tone::Bad, format!("{match_dropped} {which} not matched: {why}"));
     }
     let nmissed = snapshot.nmissed.unwrap_or(0);
     if nmissed > 0 {
-        let what = if is_latency { "ends" } else { "runs" };
+        let what = counted(nmissed, if is_latency { "end" } else { "run" });
+        let (was, is) = if nmissed == 1 { ("was", "is") } else { ("were", "are") };
         let why = "if it is a return probe, define it as `rN:NAME FUNCTION`, with N for the calls at a time";
-        remark(
-            Tone::Bad,
-            format!("{nmissed} {what} were skipped by the kernel (NMISSED), and are in no row: {why}"),
-        );
+        remark(Tone::Bad, format!("{what} {was} skipped by the kernel (NMISSED), and {is} in no row: {why}"));
     }
     let open = starts.saturating_sub(hits).saturating_sub(nmissed);
     if is_latency && !snapshot.delta && open > 0 {
         let why =
             "still open, replaced by a second start, excluded by `--end-filter`, not matched or dropped";
-        remark(Tone::Plain, format!("{open} starts without a measured end: {why}"));
+        remark(Tone::Plain, format!("{} without a measured end: {why}", counted(open, "start")));
     }
     text
 }

@@ -1,9 +1,9 @@
 //! Tests of counting what is no probe yet: temporary probes, counted and taken away.
 
-use std::io::{BufRead as _, BufReader};
+use std::io::{BufRead as _, BufReader, Read as _};
 use std::process::Stdio;
 
-use super::super::fake::{Ending, Fake, Kept, shown};
+use super::super::fake::{Ending, Fake, Kept, interrupt, shown};
 use super::merging;
 
 /// The fake has no probe of a name with `nothing` in it, and calls all that it makes `kprobes/open`.
@@ -74,14 +74,14 @@ fn what_is_kept_needs_probes_that_stay() {
     -- stdout
     -- stderr
     error: `--keep` counts on when the command has ended, and `nothing_of_that_name` is not a probe that stays
-    hint: define it first: `kprobectl add --disabled 'p:NAME nothing_of_that_name'`
+    hint: define it first: `kprobectl add --disabled 'NAME=nothing_of_that_name'`
     ");
     insta::assert_snapshot!(fake.run(&["latency", "vfs_read", "--keep", "mine"]), @"
     exit: 1
     -- stdout
     -- stderr
     error: `--keep` counts on when the command has ended, and `p vfs_read` is not a probe that stays
-    hint: define it first: `kprobectl add --disabled 'p:NAME vfs_read'` and `kprobectl add --disabled 'r:NAME vfs_read'`
+    hint: define it first: `kprobectl add --disabled 'NAME=vfs_read'` and `kprobectl add --disabled 'NAME_END=vfs_read%return'`
     ");
     assert_eq!(fake.counted(), Vec::<String>::new());
 }
@@ -117,6 +117,23 @@ fn hits_of_functions_are_counted_and_not_recorded() {
         .map(|twin| format!("create p twin_{twin}, enabled: true, held by: h-1, filter: common_pid < 0"));
     let log = fake.log_of_holds();
     assert_eq!(log, ["hold", &made[0], &made[1], "delete twin_b", "delete twin_a", "hold ended"]);
+    assert_eq!(kept.shown(), Vec::<String>::new());
+}
+
+#[test]
+fn hits_that_were_counted_until_an_interrupt_are_shown() {
+    let kept = Kept::new("6.12.1");
+    let fake = Fake::keeping(kept.clone());
+    let mut command = fake.command(&["hits", "twin_*", "--for", "1h"]);
+    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
+    let mut notes = BufReader::new(child.stderr.take().unwrap()).lines();
+    assert!(notes.any(|note| note.unwrap().contains("counting 2 probes for 3600s")));
+    interrupt(&child);
+    let mut stdout = String::new();
+    child.stdout.take().unwrap().read_to_string(&mut stdout).unwrap();
+    assert_eq!(child.wait().unwrap().code(), Some(4), "there was more to come: {stdout}");
+    let row = stdout.lines().find(|line| line.starts_with("twin_a ")).unwrap_or_else(|| panic!("{stdout}"));
+    assert!(row.contains(" 10 "), "{stdout}");
     assert_eq!(kept.shown(), Vec::<String>::new());
 }
 
