@@ -314,7 +314,8 @@ impl Enumeration<'_> {
             }
             at = match (self.is_whole, case.is_hit) {
                 (true, true) => {
-                    (at + 1..).find(|at| !is_inner_page(&shown, *at)).context("steps without end")?
+                    let inner = (at + 1..=shown.len()).take_while(|at| is_inner_page(&shown, *at));
+                    at + 1 + inner.count()
                 }
                 (false, false) if figures.cases == 1 && !case.steps.is_empty() => {
                     1 + self.random.below(case.steps.len())

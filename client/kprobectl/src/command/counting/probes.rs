@@ -196,7 +196,7 @@ mod tests {
             hints(&["p:open do_sys_open"]),
             "define it first: `kprobectl add --disabled 'p:open do_sys_open'`"
         );
-        let named = |word: &str| super::named(word, "NAME");
+        let named = |word: &str| named(word, "NAME");
         assert_eq!(named("openat"), "NAME=openat");
         assert_eq!(named("vfs_read%return"), "NAME=vfs_read%return");
         assert_eq!(named("sched/sched_switch"), "sched/sched_switch");
