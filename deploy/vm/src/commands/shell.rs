@@ -38,7 +38,7 @@ impl Shell {
         );
         let guest = self.guest.start(cache, "shell", 0, &[])?;
         progress::note(greeting(guest.machine.release()));
-        let mut command = Command::new("sh").env("PS1", "\\h:\\w# ").terminal(size()?);
+        let mut command = Command::new("sh").env("PS1", "\\h:\\w# ").terminal(size()?).unlimited();
         if let Ok(terminal) = env::var("TERM") {
             command = command.env("TERM", terminal);
         }
