@@ -158,9 +158,13 @@ fn field_of<'a>(
     let names: Vec<_> = schema.fields.iter().map(|field| format!("`{}`", field.name)).collect();
     let mut known =
         if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
-    if name == "retval" {
-        known.push_str("; `FUNCTION%return` has what a function returns");
-    }
+    let is_key = path.contains(".keys[");
+    known.push_str(match name {
+        "retval" => "; `FUNCTION%return` has what a function returns",
+        "pid" | "tid" | "tgid" if is_key => "; the kernel counts by `thread`, and knows no processes",
+        "kstack" | "ustack" if is_key => "; the key `stack` is the call stack in the kernel",
+        _ => "",
+    });
     refuse(path, format!("`{probe}` has no field `{name}`: {known}"))
 }
 

@@ -228,6 +228,14 @@ fn refusals_name_the_field() {
     let (field, message) = refused(vec![key("n", Scale::Unspecified), key("nope", Scale::Unspecified)], &[]);
     assert_eq!(field, "spec.histogram.keys[1].field.field");
     assert!(message.contains("`g/open` has no field `nope`: it has `dfd`, `n`"), "{message}");
+    // What other tools call a key.
+    for (typed, advice) in
+        [("pid", "counts by `thread`"), ("tid", "counts by `thread`"), ("kstack", "the key `stack`")]
+    {
+        let (_, message) = refused(vec![key(typed, Scale::Unspecified)], &[]);
+        assert!(message.contains(advice), "{message}");
+    }
+    assert!(!refused(Vec::new(), &["pid"]).1.contains("thread"));
     let field = |keys: Vec<AggregationKey>, sums: &[&str]| refused(keys, sums).0;
     assert_eq!(field(vec![key("path", Scale::Log2)], &[]), "spec.histogram.keys[0].field.scale");
     assert_eq!(field(vec![buckets("n", Scale::Linear, 0)], &[]), "spec.histogram.keys[0].field.bucket_size");
