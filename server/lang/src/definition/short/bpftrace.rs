@@ -210,9 +210,11 @@ fn latency(start: &Clause<'_>, end: &Clause<'_>, names: &dyn KernelNames) -> Opt
         return None;
     }
     let by = by.join(",");
-    let filters = option("--start-filter", &from.filter_in_kernel(start.predicate)?)
-        + &option("--end-filter", &to.filter_in_kernel(end.predicate)?);
-    let end = if from.name == to.name && to.returns { String::new() } else { format!(" {}", to.word(&[])) };
+    let of_end = option("--end-filter", &to.filter_in_kernel(end.predicate)?);
+    let filters = option("--start-filter", &from.filter_in_kernel(start.predicate)?) + &of_end;
+    // The return of START by itself has no value that a filter can compare.
+    let is_default = from.name == to.name && to.returns && of_end.is_empty();
+    let end = if is_default { String::new() } else { format!(" {}", to.word(&[])) };
     Some(format!(
         "latency {}{end}{}{}{filters}",
         from.word(&[]),

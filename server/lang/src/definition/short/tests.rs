@@ -470,6 +470,11 @@ fn what_bpftrace_adds_to_a_name_is_answered() {
              kretprobe:vfs_read /@s[tid] != 0/ { $d = nsecs - @s[tid]; @[comm] = hist($d); }",
             "write `kprobectl latency vfs_read --by comm`",
         ),
+        (
+            "kprobe:vfs_read { @s[tid] = nsecs; } \
+             kretprobe:vfs_read /@s[tid] && retval > 0/ { @ = hist(nsecs - @s[tid]); }",
+            "write `kprobectl latency vfs_read vfs_read%return --end-filter 'retval > 0'`",
+        ),
         // What would be refused, or count something else.
         (
             "t:sched:sched_wakeup { @q[args.pid] = nsecs; } \
