@@ -1,5 +1,7 @@
 //! Values that several outputs print: bytes in hexadecimal, one-line text, counts, times, names of API enums.
 
+use std::fmt::Display;
+
 use jiff::Timestamp;
 use kprobed_client::api::{Arming, CheckStatus};
 use kprobed_client::event::Escaped;
@@ -17,8 +19,8 @@ pub(crate) fn one_line(text: &str) -> String {
 }
 
 /// So many of what has this name: `1 host`, `3 hosts`.
-pub(crate) fn counted(number: usize, noun: &str) -> String {
-    format!("{number} {noun}{}", if number == 1 { "" } else { "s" })
+pub(crate) fn counted<N: Copy + Display + From<u8> + PartialEq>(number: N, noun: &str) -> String {
+    format!("{number} {noun}{}", if number == N::from(1) { "" } else { "s" })
 }
 
 /// Items with what they have in common, in the order in which the first of each came.

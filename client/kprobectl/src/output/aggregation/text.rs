@@ -177,9 +177,9 @@ pub(super) fn account(
     let mut text = String::new();
     // Writing to a string cannot fail.
     if is_latency {
-        write!(text, "{hits} measured, {starts} starts, {match_dropped} not matched").ok();
+        write!(text, "{hits} measured, {}, {match_dropped} not matched", counted(starts, "start")).ok();
     } else {
-        write!(text, "{hits} hits").ok();
+        text += &counted(hits, "hit");
     }
     write!(text, ", {dropped} dropped, {}", counted(snapshot.rows.len(), "row")).ok();
     if snapshot.kernel_rows as usize > snapshot.rows.len() {
@@ -237,7 +237,7 @@ pub(super) fn account(
     if is_latency && !snapshot.delta && open > 0 {
         let why =
             "still open, replaced by a second start, excluded by `--end-filter`, not matched or dropped";
-        remark(Tone::Plain, format!("{open} starts without a measured end: {why}"));
+        remark(Tone::Plain, format!("{} without a measured end: {why}", counted(open, "start")));
     }
     text
 }

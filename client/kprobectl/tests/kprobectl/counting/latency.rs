@@ -110,6 +110,6 @@ fn what_is_in_no_row_is_told() {
       700 more by kprobed's own threads are left out; `--include-self` counts them
       5 dropped, and in no row: the kernel's table was full; use a larger `--size` or coarser keys
       2 starts or ends not matched: the kernel's table of starts was full; use `--start-filter` and `--end-filter`
-      1 starts without a measured end: still open, replaced by a second start, excluded by `--end-filter`, not matched or dropped
+      1 start without a measured end: still open, replaced by a second start, excluded by `--end-filter`, not matched or dropped
     ");
 }
