@@ -167,6 +167,8 @@ mod tests {
         assert!(
             of(&["kprobectl", "trace", "-p", "1", "vfs_read"]).contains("tip: `--pid N` is for a process")
         );
+        // The command that bpftrace runs, and a number of events elsewhere.
+        assert!(of(&["kprobectl", "trace", "-c", "ls", "openat"]).contains("`kprobectl trace openat -- ls`"));
         assert_eq!((tips().count(), OTHER_TOOLS.lines().count()), (17, 17));
         for (words, tip) in tips() {
             for word in words.split(' ') {

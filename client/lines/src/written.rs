@@ -13,6 +13,11 @@ impl Definition {
     /// source, a pattern, `$vars` or `$params`. A text in the kernel's own form, `p:[GROUP/]EVENT PLACE ...`, may have
     /// such a place too. `None`: the text is for the daemon.
     pub fn by_source(text: &str) -> Option<Result<Self>> {
+        // A program of another tool, with an action in braces: the daemon knows what does the same. Only a pattern
+        // can have a brace, and it follows a semicolon.
+        if text.split_once('{').is_some_and(|(before, _)| !before.contains([';', '"'])) {
+            return None;
+        }
         let mut words = text.split_ascii_whitespace();
         let first = words.next()?;
         let (event, place) = match kernel_form(first) {
@@ -123,6 +128,7 @@ mod tests {
             "io:slow=vfs_read:11 count file->f_mode",
             "vfs_read $vars",
             "vfs_read $params",
+            "vfs_read;if*{",
             "p:slow vfs_read:11 count",
             "p vfs_read:11",
             "nf_tables:nft_do_chain:3 pkt",
@@ -152,6 +158,9 @@ mod tests {
             "vfs_*",
             "-:open",
             ":3",
+            "kprobe:vfs_read{@[comm]=count();}",
+            "kprobe:vfs_read/pid==1/{@=count();}",
+            "watchpoint:0x1000:8:rw { printf(\"hit\"); }",
         ] {
             assert_eq!(Definition::by_source(text), None, "{text}");
         }

@@ -310,7 +310,8 @@ impl Executor<'_> {
         }
     }
 
-    fn what_is_wrong(&self, filter: &str, schema: &Schema) -> Option<FilterError> {
+    /// The daemon's own finding in a filter that the kernel refused.
+    pub(super) fn what_is_wrong(&self, filter: &str, schema: &Schema) -> Option<FilterError> {
         let facts = self.parts.facts.current().ok();
         let functions = facts.as_ref().map(|facts| &facts.symbols as &dyn Functions);
         Filter::parse(filter).and_then(|filter| filter.check_for_kernel(schema, functions)).err()

@@ -101,6 +101,8 @@ fn counts_are_exact(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     guest.add("p:seek ksys_lseek far=%si:s64 small=%si:s32")?;
     guest.wait_for(guest.client.set_enabled("seek", false))??;
+    let misspelt = guest.ctl_says("hist seek --by far --filter 'smal > 1' --for 1s")?.all();
+    ensure!(misspelt.contains("did you mean `small`?"), "{misspelt}");
     let seeks = || {
         for distance in ["-100", "-100", "0", "1", "2", "3", "4", "700"] {
             guest.workload(&["seek", "/dev/null", distance])?;

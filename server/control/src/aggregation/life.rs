@@ -323,8 +323,11 @@ impl Controller {
         own::refuse_harm(self.tracefs(), &probe.name, filter)?;
         let recorded = own::recorded_filter(filter, probe.schema.as_ref());
         let recorded = recorded.map_err(|found| Error::refused_filter(field, filter, &found))?;
-        let judged = self.executor().try_filter(event, &recorded);
-        judged.map_err(|refused| Error::kernel_filter((field, filter), &refused, None))
+        let executor = self.executor();
+        executor.try_filter(event, &recorded).map_err(|refused| {
+            let found = probe.schema.as_deref().and_then(|schema| executor.what_is_wrong(filter, schema));
+            Error::kernel_filter((field, filter), &refused, found.as_ref())
+        })
     }
 
     fn aggregation_instance(&mut self) -> Result<Instance, Error> {

@@ -158,22 +158,14 @@ fn field_of<'a>(
     let names: Vec<_> = schema.fields.iter().map(|field| format!("`{}`", field.name)).collect();
     let mut known =
         if names.is_empty() { "it has none".to_owned() } else { format!("it has {}", names.join(", ")) };
-    if name == "retval" {
-        known.push_str("; `FUNCTION%return` has what a function returns");
-    }
+    let is_key = path.contains(".keys[");
+    known.push_str(match name {
+        "retval" => "; `FUNCTION%return` has what a function returns",
+        "pid" | "tid" | "tgid" if is_key => "; the kernel counts by `thread`, and knows no processes",
+        "kstack" | "ustack" if is_key => "; the key `stack` is the call stack in the kernel",
+        _ => "",
+    });
     refuse(path, format!("`{probe}` has no field `{name}`: {known}"))
-}
-
-/// The same refusal with the key that every event has and people call by this name, if there is one.
-fn with_context_key(error: Error, name: &str) -> Error {
-    let key = match name {
-        "pid" | "tid" | "tgid" | "process" => {
-            "`thread` counts by thread, and `comm` by its name: the kernel's tables have no processes"
-        }
-        "kstack" => "`stack` counts by call stack",
-        _ => return error,
-    };
-    Error { message: format!("{}; {key}", error.message), ..error }
 }
 
 /// Why a key cannot stand beside the others: one of them is the same to the kernel.
@@ -363,8 +355,7 @@ impl TriggerPlan {
                 }
                 Some(Key::Field(key)) => {
                     let (path, name) = (format!("{path}.field"), &key.field);
-                    let field = field_of(schema, probe, name, &format!("{path}.field"));
-                    let field = field.map_err(|error| with_context_key(error, name))?;
+                    let field = field_of(schema, probe, name, &format!("{path}.field"))?;
                     let (form, meaning) = form_of(field, key, &path)?;
                     let conditions = match (form, field.kind) {
                         (KeyForm::Log2, FieldKind::Signed { .. }) => {

@@ -10,7 +10,7 @@ use super::super::line::LINE_MAX_BYTES;
 use super::super::names::{is_identifier, is_of_name};
 use super::KernelNames;
 use super::arguments::number;
-use super::place::{Keyword, keyword};
+use super::place::{Keyword, keyword, other_probe};
 
 /// What a program has no command for.
 pub(super) const OTHERWISE: &str = "`kprobectl hist` counts, `kprobectl latency` measures, `kprobectl trace --filter` selects: `kprobectl help recipes` has examples";
@@ -27,7 +27,11 @@ pub(super) fn read(text: &str, names: &dyn KernelNames) -> Option<Diagnostic> {
     let what = if text.contains('{') { "program" } else { "predicate" };
     let program = text.get(start..)?.trim();
     let start = start + text.get(start..)?.find(program)?;
-    let message = format!("a {what} of bpftrace: kprobed has a command for each job, and runs no program");
+    let why = match foreign(&clauses) {
+        Some((word, other)) => format!("`{word}` is {other}, and kprobed probes the kernel"),
+        None => "kprobed has a command for each job, and runs no program".to_owned(),
+    };
+    let message = format!("a {what} of bpftrace: {why}");
     let hint = match command(&clauses, names) {
         Some(command) => format!("write `kprobectl {command}`"),
         None => OTHERWISE.to_owned(),
@@ -36,6 +40,19 @@ pub(super) fn read(text: &str, names: &dyn KernelNames) -> Option<Diagnostic> {
         Diagnostic::error(Code::UnknownCommand, Span::new(start, start + program.len()), message)
             .with_hint(hint),
     )
+}
+
+/// The word of the first clause that is of a probe which kprobed does not have, and what that is, if no clause is of
+/// another one.
+fn foreign<'a>(clauses: &[Clause<'a>]) -> Option<(&'a str, &'static str)> {
+    let others = clauses.iter().filter(|clause| !matches!(clause.probes, "BEGIN" | "END"));
+    let found: Option<Vec<_>> = others
+        .map(|clause| {
+            let (word, _) = clause.probes.split_once(':')?;
+            Some((word, other_probe(word)?))
+        })
+        .collect();
+    found?.first().copied()
 }
 
 /// Refuses a cast: parameters have the types of the kernel.
@@ -53,6 +70,9 @@ fn cast(text: &str, names: &dyn KernelNames) -> Option<Diagnostic> {
 
 /// How a cast begins.
 const CASTS: [&str; 2] = ["((struct ", "((union "];
+
+/// Casts of a number that changes nothing here: a number has its sign from its type.
+const SIGNED: [&str; 3] = ["(int32)", "(int64)", "(int)"];
 
 /// `PROBES /PREDICATE/ { ACTION }`, each part without its blanks and signs.
 struct Clause<'a> {
@@ -73,7 +93,12 @@ fn clauses(text: &str) -> Option<Vec<Clause<'_>>> {
             }
             None => (rest, "", ""),
         };
-        let (probes, predicate) = match head.strip_suffix('/').and_then(|head| head.split_once(" /")) {
+        // A predicate alone has a blank before it: without an action, `a/b/` may be a name.
+        let has_action = !action.is_empty();
+        let cut = head
+            .strip_suffix('/')
+            .and_then(|head| head.split_once(" /").or_else(|| head.split_once('/').filter(|_| has_action)));
+        let (probes, predicate) = match cut {
             Some((probes, predicate)) => (probes.trim_end(), predicate.trim()),
             None => (head, ""),
         };
@@ -134,17 +159,23 @@ fn call<'a>(text: &'a str, name: &str) -> Option<&'a str> {
 fn command(clauses: &[Clause<'_>], names: &dyn KernelNames) -> Option<String> {
     let is_timer = |clause: &&Clause<'_>| clause.probes.starts_with("interval:");
     let is_edge = |clause: &&Clause<'_>| matches!(clause.probes, "BEGIN" | "END");
-    let timer = clauses.iter().find(is_timer);
-    let ends = timer.is_some_and(|timer| timer.action.contains("exit("));
-    // bpftrace goes on counting from what it has printed, unless the timer empties the map.
-    let empties =
-        timer.is_some_and(|timer| ["clear(", "zero("].iter().any(|call| timer.action.contains(call)));
-    let deltas = if empties { " --deltas" } else { "" };
-    let time = match timer.map(|timer| parts(timer.probes, ':')).as_deref() {
+    let (ends, shows): (Vec<_>, Vec<_>) =
+        clauses.iter().filter(is_timer).partition(|timer| timer.action.contains("exit("));
+    let every = |timer: &Clause<'_>| match parts(timer.probes, ':').as_slice() {
+        [_, unit @ ("s" | "ms"), count] => Some(format!("{count}{unit}")),
+        _ => None,
+    };
+    let interval = match shows.first().copied() {
         None => String::new(),
-        Some([_, unit @ ("s" | "ms"), count]) if ends => format!(" --for {count}{unit}"),
-        Some([_, unit @ ("s" | "ms"), count]) => format!(" --interval {count}{unit}{deltas}"),
-        Some(_) => return None,
+        Some(timer) => {
+            // bpftrace goes on counting from what it has printed, unless the timer empties the map.
+            let empties = ["clear(", "zero("].iter().any(|call| timer.action.contains(call));
+            format!(" --interval {}{}", every(timer)?, if empties { " --deltas" } else { "" })
+        }
+    };
+    let length = match ends.first().copied() {
+        None => String::new(),
+        Some(timer) => format!(" --for {}", every(timer)?),
     };
     let others: Vec<_> = clauses.iter().filter(|clause| !is_timer(clause) && !is_edge(clause)).collect();
     let command = match others.as_slice() {
@@ -152,19 +183,38 @@ fn command(clauses: &[Clause<'_>], names: &dyn KernelNames) -> Option<String> {
         [start, end] if end.action.contains("nsecs") => latency(start, end, names)?,
         _ => return None,
     };
-    (time.is_empty() || ends || !command.starts_with("trace")).then(|| command + &time)
+    (interval.is_empty() || !command.starts_with("trace")).then(|| command + &interval + &length)
 }
 
 /// The time from one clause to another: a map keeps the first, by what both have.
 fn latency(start: &Clause<'_>, end: &Clause<'_>, names: &dyn KernelNames) -> Option<String> {
     let (from, to) = (Place::of(start.probes, names)?, Place::of(end.probes, names)?);
-    let kept = start.action.split_once('[').and_then(|(_, keys)| to_closing(keys))?.0.trim();
-    let same = if kept == "tid" { String::new() } else { from.value(kept)?.field };
-    let keys = end.action.split_once('@').and_then(|(_, map)| Map::of(map)).map(|map| map.keys);
-    let by = to.by(&keys.unwrap_or_default(), &mut Vec::new())?.join(",");
-    let filters = option("--start-filter", &from.filter_in_kernel(start.predicate)?)
-        + &option("--end-filter", &to.filter_in_kernel(end.predicate)?);
-    let end = if from.name == to.name && to.returns { String::new() } else { format!(" {}", to.word(&[])) };
+    let subscript = |map: &str| Some(to_closing(map.split_once('[')?.1)?.0.trim().to_owned());
+    let kept = subscript(start.action)?;
+    let (_, behind) = end.action.split_once("nsecs")?;
+    let found = subscript(behind.split_once('@')?.1)?;
+    let same = match (kept.as_str(), found.as_str()) {
+        ("tid", "tid") => String::new(),
+        // Both ends have one field of that name, and `--match` no other pair.
+        _ if kept.contains(',') => return None,
+        _ => from.value(&kept)?.field,
+    };
+    if !same.is_empty() && to.value(&found).is_none_or(|value| value.field != same) {
+        return None;
+    }
+    let statements = parts(end.action, ';');
+    let map = statements.iter().find_map(|statement| Map::of(statement.strip_prefix('@')?));
+    let keys = map.map(|map| map.keys);
+    let by = to.by(&keys.unwrap_or_default(), &mut Vec::new())?;
+    if by.len() > 2 || by.iter().any(|key| !matches!(key.as_str(), "thread" | "comm" | "cpu")) {
+        return None;
+    }
+    let by = by.join(",");
+    let of_end = option("--end-filter", &to.filter_in_kernel(end.predicate)?);
+    let filters = option("--start-filter", &from.filter_in_kernel(start.predicate)?) + &of_end;
+    // The return of START by itself has no value that a filter can compare.
+    let is_default = from.name == to.name && to.returns && of_end.is_empty();
+    let end = if is_default { String::new() } else { format!(" {}", to.word(&[])) };
     Some(format!(
         "latency {}{end}{}{}{filters}",
         from.word(&[]),
@@ -224,6 +274,7 @@ impl<'n> Place<'n> {
             return None;
         }
         let is_event = keyword == Keyword::Event;
+        let rest = rest.strip_prefix("vmlinux:").unwrap_or(rest);
         let (rest, written) = rest.strip_suffix("%return").map_or((rest, false), |name| (name, true));
         let name = if is_event { rest.replacen(':', "/", 1) } else { rest.to_owned() };
         Some(Self { name, returns: written || keyword == Keyword::Return, is_event, names })
@@ -251,8 +302,8 @@ impl<'n> Place<'n> {
             [only] => *only,
             _ => return None,
         };
-        let place =
-            self.of_call().filter(|_| clause.action.contains("str(")).map(|call| call.command(clause));
+        let has_string = [clause.action, clause.predicate].iter().any(|part| part.contains("str("));
+        let place = self.of_call().filter(|_| has_string).map(|call| call.command(clause));
         if let Some(of_call) = place {
             return of_call;
         }
@@ -278,17 +329,31 @@ impl<'n> Place<'n> {
             words.push(self.value(value)?.word);
         }
         let (processes, others): (Vec<_>, Vec<_>) =
-            parts_of_predicate(predicate).partition(|part| part.starts_with("pid == "));
+            parts_of_predicate(predicate).partition(|part| process_of(part).is_some());
+        let pid: String = processes
+            .iter()
+            .filter_map(|part| process_of(part))
+            .map(|process| option("--pid", process))
+            .collect();
+        let filter = option("--filter", &self.filter(&others)?);
+        let stack = if stack { " --stack" } else { "" };
+        // What the function takes is there at its entry only: with it, each call is a line.
+        let selects_taken = reads_arguments(predicate);
+        if self.returns && (selects_taken || !words.iter().all(|word| is_returned(word))) {
+            let (returned, taken): (Vec<_>, Vec<_>) = words.into_iter().partition(|word| is_returned(word));
+            if returned.iter().any(|word| word != "retval") {
+                return None;
+            }
+            let taken = if selects_taken { "*".to_owned() } else { taken.join(", ") };
+            let call = quoted(&format!("{}({taken}) -> retval", self.name));
+            return Some(format!("trace {call}{pid}{filter}{stack}"));
+        }
         // With its own fields alone, the filter has the others too.
         let are_plain = words.iter().all(|word| is_identifier(word));
         if self.is_event || (self.returns && are_plain) || (!others.is_empty() && are_plain) {
             words.clear();
         }
-        let pid =
-            processes.iter().filter_map(|part| part.rsplit_once(' ')).map(|(_, pid)| format!(" --pid {pid}"));
-        let filter = option("--filter", &self.renamed(&others.join(" && ")));
-        let stack = if stack { " --stack" } else { "" };
-        Some(format!("trace {}{}{filter}{stack}", self.word(&words), pid.collect::<String>()))
+        Some(format!("trace {}{pid}{filter}{stack}", self.word(&words)))
     }
 
     fn counted(&self, map: &Map<'_>, predicate: &str) -> Option<String> {
@@ -314,6 +379,10 @@ impl<'n> Place<'n> {
             ("lhist", [of, _, _, step]) => by.push(format!("{}.buckets={step}", self.field(of, &mut words)?)),
             _ => return None,
         }
+        // The kernel's tables have no more keys.
+        if by.len() > 3 {
+            return None;
+        }
         let place = self.word(&words);
         if by == ["stack"] && sum.is_empty() {
             return Some(format!("stacks {place}{filter}"));
@@ -331,7 +400,11 @@ impl<'n> Place<'n> {
                 key if is_stack(key) => "stack".to_owned(),
                 key => match call(key, "ksym") {
                     Some(address) => self.field(address, words)? + ".sym",
-                    None => self.field(key, words)?,
+                    None => match self.field(key, words)? {
+                        // A field, and not what a key of that name counts by.
+                        field if KEYS.contains(&field.as_str()) => field + ".exact",
+                        field => field,
+                    },
                 },
             })
         };
@@ -341,6 +414,10 @@ impl<'n> Place<'n> {
     /// The field of a value, and the word that a definition needs to have it.
     fn field(&self, text: &str, words: &mut Vec<String>) -> Option<String> {
         let value = self.value(text)?;
+        // What the function takes is not there at its return.
+        if self.returns && !is_returned(&value.word) {
+            return None;
+        }
         if !is_identifier(&value.word) {
             words.push(value.word);
         }
@@ -359,13 +436,15 @@ impl<'n> Place<'n> {
         let text = shown.map_or(text, |values| parts(values, ',').last().copied().unwrap_or_default());
         let (text, is_string) = call(text, "str").map_or((text, false), |inside| (inside, true));
         let text = parts(text, ',').first().copied()?;
-        if NOT_RECORDED.contains(&text) {
+        if !is_recorded(text) || OF_TASK.contains(&text) {
             return None;
         }
         let word = self.renamed(text);
         let is_chain = word.bytes().all(|byte| byte.is_ascii_alphanumeric() || b"_->.".contains(&byte));
         let field = word.rsplit(['>', '.']).next().filter(|field| is_identifier(field))?.to_owned();
         let word = if is_string && !self.is_event { self.string_at(&word) } else { word };
+        let is_behind_return = self.returns && word.starts_with("retval->");
+        let word = if is_behind_return { format!("${word}") } else { word };
         is_chain.then_some(Value { word, field })
     }
 
@@ -387,8 +466,19 @@ impl<'n> Place<'n> {
 
     /// The predicate as a filter of the kernel, which knows threads and no processes.
     fn filter_in_kernel(&self, predicate: &str) -> Option<String> {
-        let filter = self.renamed(&parts_of_predicate(predicate).collect::<Vec<_>>().join(" && "));
+        if self.returns && reads_arguments(predicate) {
+            return None;
+        }
+        let filter = self.filter(&parts_of_predicate(predicate).collect::<Vec<_>>())?;
         (!filter.contains("tgid")).then_some(filter)
+    }
+
+    /// These parts of a predicate as a filter. It compares fields that are recorded: no members, casts, maps or calls.
+    fn filter(&self, parts: &[&str]) -> Option<String> {
+        let filter = self.renamed(&parts.join(" && "));
+        let signs: String = tokens(&filter).filter(|token| !token.starts_with('"')).collect();
+        let is_of_fields = !["->", ".", "(int", "(uint"].iter().any(|sign| signs.contains(sign));
+        (is_of_fields && parts.iter().all(|part| is_recorded(part))).then_some(filter)
     }
 
     /// With the names of parameters: without `args`, `str`, casts and numbers. What is in quotes stays.
@@ -404,6 +494,10 @@ impl<'n> Place<'n> {
             let cast = CASTS.iter().find_map(|cast| rest.strip_prefix(cast)?.split_once(')'));
             if let Some((_, value)) = cast {
                 open.push(true);
+                rest = value;
+                continue;
+            }
+            if let Some(value) = SIGNED.iter().find_map(|cast| rest.strip_prefix(cast)) {
                 rest = value;
                 continue;
             }
@@ -463,33 +557,92 @@ fn string_length(text: &str) -> usize {
     end.map_or(text.len(), |(at, _)| at + 1)
 }
 
-/// What bpftrace knows of a task, and no event has: `pid` is the process there, and events have the thread.
-const NOT_RECORDED: [&str; 9] =
-    ["pid", "uid", "gid", "username", "ustack", "cgroup", "curtask", "rand", "jiffies"];
+/// The names, the strings in quotes and the other characters of an expression, in their order.
+fn tokens(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        let length = match rest.chars().next()? {
+            '"' => string_length(rest),
+            c if is_of_name(c) => rest.find(|c| !is_of_name(c)).unwrap_or(rest.len()),
+            c => c.len_utf8(),
+        };
+        let (token, further) = rest.split_at(length);
+        rest = further;
+        Some(token)
+    })
+}
+
+/// Whether an event has what an expression reads. A member may have any name.
+fn is_recorded(text: &str) -> bool {
+    let tokens: Vec<_> = tokens(text).collect();
+    tokens.iter().enumerate().all(|(at, token)| {
+        let before = |back: usize| at.checked_sub(back).and_then(|at| tokens.get(at)).copied();
+        let is_member = before(1) == Some(".") || (before(1) == Some(">") && before(2) == Some("-"));
+        let is_call = is_identifier(token) && *token != "str" && tokens.get(at + 1) == Some(&"(");
+        is_member || !(is_call || matches!(*token, "@" | "$") || NOT_RECORDED.contains(token))
+    })
+}
+
+/// Whether an expression reads what a function takes, by its name.
+fn reads_arguments(text: &str) -> bool {
+    tokens(text).any(|token| token == "args")
+}
+
+/// Whether a word of a definition begins with the return value.
+fn is_returned(word: &str) -> bool {
+    word.trim_start_matches('$').split(|c: char| !is_of_name(c)).next() == Some("retval")
+}
+
+/// The number of `pid == NUMBER`, if that is all.
+fn process_of(part: &str) -> Option<&str> {
+    let number = part.strip_prefix("pid")?.trim_start().strip_prefix("==")?.trim();
+    (!number.is_empty() && number.bytes().all(|byte| byte.is_ascii_digit())).then_some(number)
+}
+
+/// What bpftrace knows of a task, a time or a probe, and no event has.
+const NOT_RECORDED: [&str; 15] = [
+    "uid", "gid", "username", "ustack", "kstack", "cgroup", "curtask", "rand", "jiffies", "nsecs", "elapsed",
+    "func", "probe", "ncpus", "ppid",
+];
+
+/// What a filter can compare, and no field has: `pid` is the process, and events have the thread.
+const OF_TASK: [&str; 4] = ["pid", "tid", "comm", "cpu"];
+
+/// The keys of `--by` that are no fields.
+const KEYS: [&str; 5] = ["thread", "comm", "cpu", "stack", "host"];
 
 fn is_stack(value: &str) -> bool {
     matches!(value, "kstack" | "stack") || value.starts_with("kstack(")
 }
 
-/// What a predicate joins by `&&`, without what asks for a map: `latency` has only pairs.
+/// Whether a part of a predicate asks only whether a map has a key.
+fn is_of_map(part: &str) -> bool {
+    let part = part.strip_suffix("!= 0").unwrap_or(part).trim_end();
+    let Some(map) = part.strip_prefix('@') else { return false };
+    match map.split_once('[') {
+        Some((name, keys)) => {
+            name.chars().all(is_of_name) && to_closing(keys).is_some_and(|(_, behind)| behind.is_empty())
+        }
+        None => map.chars().all(is_of_name),
+    }
+}
+
+/// What a predicate joins by `&&`, without what asks for a key of a map: `latency` has only pairs.
 fn parts_of_predicate(predicate: &str) -> impl Iterator<Item = &str> {
-    let (mut parts, mut begin, mut at, mut is_of_map) = (Vec::new(), 0, 0, false);
+    let (mut parts, mut begin, mut at) = (Vec::new(), 0, 0);
     loop {
         let rest = &predicate[at..];
         let joins = rest.starts_with("&&");
         if joins || rest.is_empty() {
             let part = predicate[begin..at].trim();
-            parts.extend(Some(part).filter(|part| !is_of_map && !part.is_empty()));
-            (begin, is_of_map) = (at + "&&".len(), false);
+            parts.extend(Some(part).filter(|part| !part.is_empty() && !is_of_map(part)));
+            begin = at + "&&".len();
         }
         at += match rest.chars().next() {
             None => return parts.into_iter(),
             Some('"') => string_length(rest),
             Some(_) if joins => "&&".len(),
-            Some(c) => {
-                is_of_map |= c == '@';
-                c.len_utf8()
-            }
+            Some(c) => c.len_utf8(),
         };
     }
 }

@@ -100,7 +100,12 @@ const OTHER_PROBES: [(&str, &str); 11] = [
 
 /// Whether a word before a colon is of another tool, for a probe that kprobed does not have.
 pub fn is_of_other_tools(word: &str) -> bool {
-    OTHER_PROBES.iter().any(|(other, _)| *other == word)
+    other_probe(word).is_some()
+}
+
+/// What the probe of another tool is that a word stands for.
+pub(super) fn other_probe(word: &str) -> Option<&'static str> {
+    OTHER_PROBES.iter().find(|(other, _)| *other == word).map(|(_, what)| *what)
 }
 
 /// The keyword of this spelling.
@@ -184,8 +189,8 @@ fn alone(word: Word<'_>, has_arguments: bool, is_list: bool, names: &dyn KernelN
 /// Reads what follows a keyword.
 fn of_keyword(keyword: Option<Keyword>, word: Word<'_>, names: &dyn KernelNames) -> Reading {
     match keyword? {
-        Keyword::Entry => function(word, false, names),
-        Keyword::Return => function(word, true, names),
+        Keyword::Entry => function(of_kernel(word), false, names),
+        Keyword::Return => function(of_kernel(word), true, names),
         Keyword::SystemCall => Some(system_call(word, names)),
         Keyword::Event => {
             let parts = word.split_once(':').or_else(|| word.split_once('/'));
@@ -201,6 +206,11 @@ fn of_keyword(keyword: Option<Keyword>, word: Word<'_>, names: &dyn KernelNames)
             }
         }
     }
+}
+
+/// A function without the module `vmlinux`: other tools name the kernel itself so.
+fn of_kernel(word: Word<'_>) -> Word<'_> {
+    word.split_once(':').filter(|(module, _)| module.text == "vmlinux").map_or(word, |(_, function)| function)
 }
 
 /// `GROUP/EVENT` of these names.

@@ -128,7 +128,7 @@ fn lines(text: &str) -> Result<Vec<String>, (String, String)> {
 const OPENAT: &str = "p __x64_sys_openat dfd=regs->di:s32 filename=+0(regs->si):ustring";
 
 /// Texts, and the lines for which they stand.
-const TABLE: [(&str, &[&str]); 72] = [
+const TABLE: [(&str, &[&str]); 74] = [
     // Functions.
     ("vfs_read", &["p vfs_read $arg*"]),
     (" vfs_read  # who reads", &["p vfs_read $arg*"]),
@@ -174,6 +174,8 @@ const TABLE: [(&str, &[&str]); 72] = [
     ("kprobe:btrfs:btrfs_sync_file", &["p btrfs:btrfs_sync_file $arg*"]),
     ("k:vfs_read", &["p vfs_read $arg*"]),
     ("fentry:vfs_read", &["p vfs_read $arg*"]),
+    ("fentry:vmlinux:vfs_read", &["p vfs_read $arg*"]),
+    ("kretprobe:vmlinux:vfs_read", &["r vfs_read retval=$retval"]),
     ("kretprobe:vfs_read", &["r vfs_read retval=$retval"]),
     ("kr:vfs_read", &["r vfs_read retval=$retval"]),
     ("kretprobe:vfs_read retval comm", &["r vfs_read retval=$retval comm=$comm"]),
@@ -422,6 +424,80 @@ fn what_bpftrace_adds_to_a_name_is_answered() {
             "write `kprobectl hist sched/sched_wakeup --by pid --filter 'pid > 1'`",
         ),
         ("vfs_read ((struct file *)arg0)->f_owner.pid", "write `vfs_read file->f_owner.pid`"),
+        (
+            "kprobe:vfs_read/arg2 > 7/{@[comm]=count();}",
+            "write `kprobectl hist vfs_read --by comm --filter 'count > 7'`",
+        ),
+        ("fentry:vmlinux:vfs_read { @ = count(); }", "write `kprobectl hist vfs_read`"),
+        (
+            "kprobe:vfs_read /pid == 1 || pid == 2/ { printf(\"%d\", arg2); }",
+            "write `kprobectl trace vfs_read --filter 'tgid == 1 || tgid == 2'`",
+        ),
+        // What a function takes, and what it returns.
+        (
+            "fexit:vfs_read { printf(\"%d %d\", args.count, retval); }",
+            "write `kprobectl trace 'vfs_read(count) -> retval'`",
+        ),
+        (
+            "fexit:vfs_read /args.count > 7/ { printf(\"%d\", retval); }",
+            "write `kprobectl trace 'vfs_read(*) -> retval' --filter 'count > 7'`",
+        ),
+        ("fexit:vfs_read /args.count > 7/ { @ = count(); }", OTHERWISE),
+        ("fexit:vfs_read { @[args.count] = count(); }", OTHERWISE),
+        (
+            "kretprobe:vfs_read { printf(\"%d\", ((struct sock *)retval)->num); }",
+            "write `kprobectl trace 'vfs_read%return $retval->num'`",
+        ),
+        (
+            "kretprobe:vfs_read /(int32)retval < 0/ { @[(int32)retval] = count(); }",
+            "write `kprobectl hist vfs_read%return --by retval --filter 'retval < 0'`",
+        ),
+        // A field that has the name of a key.
+        (
+            "t:sched:sched_wakeup { @[args.comm] = count(); }",
+            "write `kprobectl hist sched/sched_wakeup --by comm.exact`",
+        ),
+        (
+            "t:syscalls:sys_enter_openat /str(args.filename) == \"/x\"/ { @[comm] = count(); }",
+            "write `kprobectl hist openat --by comm --filter 'filename == \"/x\"'`",
+        ),
+        (
+            "kprobe:vfs_read { @ = count(); } interval:s:1 { print(@); clear(@); } interval:s:9 { exit(); }",
+            "write `kprobectl hist vfs_read --interval 1s --deltas --for 9s`",
+        ),
+        (
+            "kprobe:vfs_read { @s[tid] = nsecs; } \
+             kretprobe:vfs_read /@s[tid] != 0/ { $d = nsecs - @s[tid]; @[comm] = hist($d); }",
+            "write `kprobectl latency vfs_read --by comm`",
+        ),
+        (
+            "kprobe:vfs_read { @s[tid] = nsecs; } \
+             kretprobe:vfs_read /@s[tid] && retval > 0/ { @ = hist(nsecs - @s[tid]); }",
+            "write `kprobectl latency vfs_read vfs_read%return --end-filter 'retval > 0'`",
+        ),
+        // What would be refused, or count something else.
+        (
+            "t:sched:sched_wakeup { @q[args.pid] = nsecs; } \
+             t:sched:sched_switch /@q[args.next_pid]/ { @ = hist(nsecs - @q[args.next_pid]); }",
+            OTHERWISE,
+        ),
+        (
+            "t:a:b { @s[args.dev, args.sector] = nsecs; } t:a:c { @ = hist(nsecs - @s[args.dev, args.sector]); }",
+            OTHERWISE,
+        ),
+        ("kprobe:vfs_read { @s[tid] = nsecs; } kr:vfs_read { @[arg0] = hist(nsecs - @s[tid]); }", OTHERWISE),
+        (
+            "kprobe:vfs_read { @s[tid] = nsecs; } kr:vfs_read /nsecs - @s[tid] > 9/ { @ = hist(nsecs - @s[tid]); }",
+            OTHERWISE,
+        ),
+        ("kprobe:vfs_read /uid == 0/ { @ = count(); }", OTHERWISE),
+        ("kprobe:vfs_read /strncmp(\"sh\", comm, 2) == 0/ { @ = count(); }", OTHERWISE),
+        ("kprobe:vfs_read /((struct file *)arg0)->f_flags & 2/ { @ = count(); }", OTHERWISE),
+        ("kprobe:vfs_read /!@seen[tid]/ { @ = count(); }", OTHERWISE),
+        ("kprobe:vfs_read /pid == $1/ { printf(\"%d\", arg2); }", OTHERWISE),
+        ("kprobe:vfs_read { printf(\"%d\", ((struct task_struct *)curtask)->tgid); }", OTHERWISE),
+        ("kprobe:vfs_read { @ = lhist(cpu, 0, 8, 1); }", OTHERWISE),
+        ("kprobe:vfs_read { @[comm, tid, cpu, arg2] = count(); }", OTHERWISE),
         // A process is more than one thread.
         ("kprobe:vfs_read { @[pid] = count(); }", OTHERWISE),
         ("kprobe:vfs_read { @s[pid] = nsecs; } kretprobe:vfs_read { @ = hist(nsecs - @s[pid]); }", OTHERWISE),
@@ -436,6 +512,8 @@ fn what_bpftrace_adds_to_a_name_is_answered() {
         let (_, hint) = lines(typed).unwrap_err();
         assert!(hint.contains(answer), "{typed}: {hint}");
     }
+    let (found, _) = lines("uretprobe:/bin/bash:readline { printf(\"%s\", str(retval)); }").unwrap_err();
+    assert!(found.contains("`uretprobe` is a probe of a program"), "{found}");
     let format = read("vfs_read \"%d\", count").result.unwrap_err().remove(0);
     assert!(format.hint.is_some_and(|hint| hint.contains("leave the format out")));
     let long = "a{b}".repeat(1 << 16);
