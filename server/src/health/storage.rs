@@ -232,7 +232,7 @@ fn history_check(history: &History, directory: &Path) -> HostCheck {
         _ if !counts.stats.damaged.is_empty() => warning(
             "history",
             format!("events are missing from `{}`: {}", directory.display(), counts.stats.damaged.join("; ")),
-            "the daemon reports the gap to every reader; remove a file that was set aside, and the report ends",
+            "the daemon reports the gap to every reader until the file has expired; one that was set aside can be removed",
         ),
         _ => ok("history", format!("events are stored in `{}`, {not_stored} were not", directory.display())),
     }

@@ -71,7 +71,8 @@ pub struct SpoolStats {
     pub last_error: Option<String>,
     /// Whether the spool stores nothing at present, because of the last error.
     pub failing: bool,
-    /// What was damaged when the spool was opened, a sentence for each file: events are missing there.
+    /// What was damaged when the spool was opened, and what readers have found damaged since, a sentence for each
+    /// file: events are missing there.
     pub damaged: Vec<String>,
 }
 
@@ -179,7 +180,7 @@ impl SpoolStats {
             errors: state.errors,
             last_error: state.last_error.clone(),
             failing: state.failing.is_some(),
-            damaged: shared.damaged.clone(),
+            damaged: shared.damaged.iter().chain(state.found_damaged.values()).cloned().collect(),
         }
     }
 }

@@ -128,7 +128,11 @@ impl SpoolReader {
                 Ok(ended)
             }
             // The events after a break are reported as missing on the way to the next segment.
-            Ok(None) | Err(ReadError::Damaged(_)) => Ok(true),
+            Ok(None) => Ok(true),
+            Err(ReadError::Damaged(damage)) => {
+                self.shared.lock().note_damage(id, &damage);
+                Ok(true)
+            }
             Err(ReadError::Io(source)) => Err(SpoolError::io("read", &self.shared.files.segment(id))(source)),
         }
     }

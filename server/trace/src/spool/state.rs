@@ -4,6 +4,7 @@
 //! A step that fails leaves the state as it was, and its error is kept. Never decides when a step
 //! is due: the writer does.
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -12,7 +13,7 @@ use super::files::{EXPIRED, Files};
 use super::index::Index;
 use super::segment::{Header, SegmentId};
 use super::tail::Tail;
-use super::{Cursor, SpoolError, SpoolOptions};
+use super::{Cursor, Damage, SpoolError, SpoolOptions};
 
 /// The spool.
 #[derive(Debug)]
@@ -44,6 +45,8 @@ pub(super) struct State {
     /// The last error, and the number of errors.
     pub(super) last_error: Option<String>,
     pub(super) errors: u64,
+    /// What readers have found damaged, a sentence for each segment that is still there.
+    pub(super) found_damaged: BTreeMap<SegmentId, String>,
 }
 
 /// Limit of a reader: what was stored at one time.
@@ -72,6 +75,7 @@ impl Shared {
             not_stored_events: 0,
             last_error: None,
             errors: 0,
+            found_damaged: BTreeMap::new(),
         };
         Self { files, options, damaged, state: Mutex::new(state) }
     }
@@ -115,6 +119,14 @@ impl State {
     pub(super) fn note(&mut self, error: &SpoolError) {
         self.errors += 1;
         self.last_error = Some(error.to_string());
+    }
+
+    /// Keeps that a reader could not read a segment to its end.
+    pub(super) fn note_damage(&mut self, id: SegmentId, damage: &Damage) {
+        if self.index.segments.contains_key(&id) {
+            let sentence = || format!("{id}: it cannot be read to its end: {damage}");
+            self.found_damaged.entry(id).or_insert_with(sentence);
+        }
     }
 
     /// Stops storing until the writer tries again.
@@ -194,6 +206,7 @@ impl State {
             self.note(&error);
         }
         for id in gone {
+            self.found_damaged.remove(&id);
             if let Err(error) = files.remove(id) {
                 self.note(&error);
             }

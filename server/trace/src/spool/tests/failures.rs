@@ -234,11 +234,18 @@ fn a_bit_that_turns_round_later_costs_the_rest_of_its_segment() {
     fs::write(&middle, &bytes).unwrap();
     let (spool, _writer, recovery) = open(&path);
     assert_eq!(recovery.segments, 3, "its last record is good, and is believed");
+    assert_eq!(spool.stats().damaged, Vec::<String>::new(), "no reader has come to it");
     let items = brief(&read(&spool, HistoryStart::Oldest));
     assert!(items.contains("e17-18 d18-30 e30-31"), "{items}");
+    let name = middle.file_name().unwrap().to_str().unwrap();
+    let told = [format!("{name}: it cannot be read to its end: the checksum is wrong")];
+    assert_eq!(spool.stats().damaged, told);
     let cursor = Cursor { boot_id: BOOT, epoch: NOW_NS, sequence: 20 };
     let items = brief(&read(&spool, HistoryStart::Cursor(cursor)));
     assert!(items.starts_with("| d20-30 e30-31"), "{items}");
+    assert_eq!(spool.stats().damaged, told, "once, for any number of readers");
+    spool.shared.lock().expire_before(&spool.shared.files, u64::MAX);
+    assert_eq!(spool.stats().damaged, Vec::<String>::new(), "it has expired");
 }
 
 #[test]
