@@ -165,9 +165,18 @@ fn observe_keeps_its_place() {
     let (_, start, saved) = run(&["-n", "2"]);
     assert_eq!(
         (start.start, saved.as_str()),
-        (Some(Start::Cursor(answers::cursor(3))), "b0:2:0\n"),
-        "a batch that was cut"
+        (Some(Start::Cursor(answers::cursor(3))), "b0:2:0 3000000\n"),
+        "a batch that was cut before its event of that time"
     );
+    // Its rest, and not the whole batch again: a small -n reads the events in parts.
+    let arguments = ["observe", "--cursor", place, "-n", "1", "--time", "trace", "--no-headers"];
+    let output = fake.command(&arguments).output().unwrap();
+    let (stdout, stderr) =
+        (String::from_utf8(output.stdout).unwrap(), String::from_utf8(output.stderr).unwrap());
+    assert_eq!(fake.asked().start.unwrap().start, Some(Start::Cursor(answers::cursor(0))));
+    assert!(stdout.contains("0.003000") && stdout.lines().count() == 1, "{stdout}");
+    assert!(stderr.contains("1 shown, ") && !stderr.contains("more came"), "{stderr}");
+    assert_eq!(std::fs::read_to_string(place).unwrap(), "b0:2:3\n");
     std::fs::write(place, "nothing").unwrap();
     assert_eq!(fake.command(&["observe", "--cursor", place]).output().unwrap().status.code(), Some(2));
 }

@@ -6,6 +6,7 @@
 
 use std::collections::HashSet;
 use std::path::{Path, PathBuf};
+use std::str::FromStr;
 use std::time::{Duration, Instant};
 use std::{fs, io};
 
@@ -13,7 +14,7 @@ use kprobed_client::Client;
 use kprobed_client::api::StreamStarted;
 use kprobed_client::event::format::Origin;
 use kprobed_client::event::{
-    Batch, Cursor, Interruption, ResumingItem, ResumingStream, StreamItem, TimeOrdered,
+    Batch, Cursor, Interruption, ResumingItem, ResumingStream, Row, StreamItem, TimeOrdered,
 };
 use kprobed_client::fleet::{Operation as _, Outcome, names};
 use kprobed_client::merge::{HostAccount, HostState, MergedEvent, MergedItem, MergedStream};
@@ -51,8 +52,10 @@ pub(super) struct OneHost {
     /// Events that wait for others, in the order of time.
     ordered: Option<TimeOrdered>,
     cursor_file: Option<CursorFile>,
-    /// Where the batch begins that the limit cut: it is not printed to its end.
-    cut_sequence: Option<u64>,
+    /// Where the limit cut a batch, which is not printed to its end.
+    cut: Option<Cut>,
+    /// Where the run before ended, until the first batch arrives: it may be one that was cut there.
+    before: Option<Place>,
     /// Which events are the last ones, when the probes are deleted.
     last: Option<Last>,
     is_over: bool,
@@ -89,8 +92,9 @@ impl Source {
             stream,
             once,
             ordered: is_ordered.then(|| TimeOrdered::new(ORDERED_EVENTS)),
+            before: cursor_file.as_ref().and_then(|file| file.saved.clone()),
             cursor_file,
-            cut_sequence: None,
+            cut: None,
             last: None,
             is_over: false,
             is_lost: false,
@@ -349,15 +353,30 @@ impl OneHost {
     }
 
     fn print_batch(&mut self, batch: &Batch, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
+        let first_ns = self.first_ns(batch);
         let mut rows = batch.rows();
         while let Some(row) = rows.next() {
+            if row.timestamp_ns() < first_ns {
+                printer.summary.delivered = printer.summary.delivered.saturating_sub(1);
+                continue;
+            }
             printer.row(&row, None)?;
             if printer.is_full() {
-                self.cut_sequence = (rows.len() > 0).then(|| batch.sequence());
+                let cut = |rest: Row<'_>| Cut { sequence: batch.sequence(), rest_ns: rest.timestamp_ns() };
+                self.cut = rows.next().map(cut);
                 break;
             }
         }
         Ok(())
+    }
+
+    /// The time of the first event of a batch that the run before did not print: 0 if it printed none of them. The
+    /// events of a batch are of one CPU, and in the order of time.
+    fn first_ns(&mut self, batch: &Batch) -> u64 {
+        let place = self.before.take().filter(|place| {
+            place.cursor.sequence == batch.sequence() && self.epoch == Some(place.cursor.epoch)
+        });
+        place.and_then(|place| place.rest_ns).unwrap_or(0)
     }
 
     fn print_ordered(&mut self, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
@@ -381,8 +400,9 @@ impl OneHost {
         };
         let waiting = self.ordered.as_ref().and_then(TimeOrdered::oldest_sequence);
         let mut cursor = cursor.clone();
-        cursor.sequence = [waiting, self.cut_sequence].into_iter().flatten().fold(cursor.sequence, u64::min);
-        cursor_file.save(&cursor)
+        let cut = self.cut.map(|cut| cut.sequence);
+        cursor.sequence = [waiting, cut].into_iter().flatten().fold(cursor.sequence, u64::min);
+        cursor_file.save(&cursor, self.cut.map(|cut| cut.rest_ns))
     }
 }
 
@@ -436,10 +456,35 @@ impl ManyHosts {
 /// How often the place is saved on the way.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// A file with a cursor in it.
+/// Where a batch begins that is not printed to its end, and the time of its first event that is not printed.
+#[derive(Clone, Copy)]
+struct Cut {
+    sequence: u64,
+    rest_ns: u64,
+}
+
+/// A place in the events: the cursor, and of a batch that was cut there, the time of its first event that is not
+/// printed. In a file, `BOOT:EPOCH:SEQUENCE`, and the time after a blank.
+#[derive(Clone)]
+struct Place {
+    cursor: Cursor,
+    rest_ns: Option<u64>,
+}
+
+impl FromStr for Place {
+    type Err = <Cursor as FromStr>::Err;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let cut = text.split_once(' ').and_then(|(cursor, rest_ns)| Some((cursor, rest_ns.parse().ok()?)));
+        let (cursor, rest_ns) = cut.map_or((text, None), |(cursor, rest_ns)| (cursor, Some(rest_ns)));
+        Ok(Self { cursor: cursor.parse()?, rest_ns })
+    }
+}
+
+/// A file with a place in it.
 pub(super) struct CursorFile {
     path: PathBuf,
-    saved: Option<Cursor>,
+    saved: Option<Place>,
     saved_at: Instant,
 }
 
@@ -462,7 +507,7 @@ impl CursorFile {
 
     /// Where to continue.
     pub(super) fn cursor(&self) -> Option<&Cursor> {
-        self.saved.as_ref()
+        self.saved.as_ref().map(|place| &place.cursor)
     }
 
     /// Whether it is time to save the place again.
@@ -470,18 +515,22 @@ impl CursorFile {
         self.saved_at.elapsed() >= INTERVAL
     }
 
-    /// Saves a place. The file is replaced as a whole, so that it is never half written or empty, even if the machine
-    /// stops.
+    /// Saves a place, with the time of the first event that is not printed if a batch was cut there. The file is
+    /// replaced as a whole, so that it is never half written or empty, even if the machine stops.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub(super) fn save(&mut self, cursor: &Cursor) -> Result<(), Failure> {
+    pub(super) fn save(&mut self, cursor: &Cursor, rest_ns: Option<u64>) -> Result<(), Failure> {
         self.saved_at = Instant::now();
-        if self.saved.as_ref() == Some(cursor) {
+        // At the place of the run before, nothing was printed: its cut still holds.
+        let is_there =
+            |saved: &Place| saved.cursor == *cursor && (rest_ns.is_none() || saved.rest_ns == rest_ns);
+        if self.saved.as_ref().is_some_and(is_there) {
             return Ok(());
         }
-        replace(&self.path, format!("{cursor}\n").as_bytes())?;
-        self.saved = Some(cursor.clone());
+        let rest = rest_ns.map(|ns| format!(" {ns}")).unwrap_or_default();
+        replace(&self.path, format!("{cursor}{rest}\n").as_bytes())?;
+        self.saved = Some(Place { cursor: cursor.clone(), rest_ns });
         Ok(())
     }
 }
@@ -498,8 +547,27 @@ mod tests {
         for sequence in [3, 5] {
             fs::write(&file, format!("b0:2:{sequence}\n")).unwrap();
             let cursor = Cursor { boot_id: "b0".to_owned(), epoch: 2, sequence: sequence + 1 };
-            CursorFile::open(&link).unwrap().save(&cursor).unwrap();
+            CursorFile::open(&link).unwrap().save(&cursor, None).unwrap();
             assert_eq!(fs::read_to_string(&file).unwrap(), format!("b0:2:{}\n", sequence + 1));
+        }
+    }
+
+    #[test]
+    fn a_cut_stays_until_there_is_another_place() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("place");
+        let cursor = |sequence| Cursor { boot_id: "b0".to_owned(), epoch: 2, sequence };
+        let saved = |sequence, rest_ns| {
+            let mut file = CursorFile::open(&path).unwrap();
+            file.save(&cursor(sequence), rest_ns).unwrap();
+            fs::read_to_string(&path).unwrap()
+        };
+        assert_eq!(saved(3, Some(70)), "b0:2:3 70\n");
+        assert_eq!(saved(3, None), "b0:2:3 70\n", "nothing came");
+        assert_eq!(saved(3, Some(90)), "b0:2:3 90\n", "the next events of the same batch");
+        assert_eq!(saved(6, None), "b0:2:6\n");
+        for text in ["b0:2:3 x", "b0:2:3 70 80", "x 70"] {
+            assert!(text.parse::<Place>().is_err(), "{text}");
         }
     }
 }
