@@ -201,7 +201,8 @@ fn observe_tells_when_nobody_recorded() {
     let fake = Fake::start(Ending::Open);
     let output = fake.command(&["observe", "--last", "77", "-q"]).output().unwrap();
     let stderr = String::from_utf8(output.stderr).unwrap();
-    let told = "maybe not recorded: what happened from the end of the daemon's run before until its start at 12:00:10";
+    let told = "maybe not recorded: what happened from the end of the daemon's run before until it had armed the \
+                probes again, after its start at 12:00:10";
     assert_eq!(stderr.lines().last(), Some(told), "{stderr}");
     let output = fake.command(&["observe", "--last", "77", "-q", "-o", "json"]).output().unwrap();
     let stdout = String::from_utf8(output.stdout).unwrap();

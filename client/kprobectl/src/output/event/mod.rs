@@ -178,8 +178,11 @@ impl<'o> EventPrinter<'o> {
         }
         if is_restart {
             let began = self.local_time.second(cursor.epoch / 1_000_000_000);
-            let text =
-                format!("what happened from the end of the daemon's run before until its start at {began}");
+            // A start takes time: the probes are armed at its end.
+            let text = format!(
+                "what happened from the end of the daemon's run before until it had armed the probes again, after its \
+                 start at {began}"
+            );
             self.warn(host, "maybe not recorded:", &text)?;
         }
         if *may_miss {
