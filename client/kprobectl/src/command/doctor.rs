@@ -11,7 +11,7 @@ use super::connection::connect;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{
-    Cell, Column, MessageRow, Output, Table, Tone, check_status, moment, one_line, state_name,
+    Cell, Column, MessageRow, Output, Table, Tone, check_status, counted, moment, one_line, state_name,
 };
 
 /// Arguments of `doctor`.
@@ -93,6 +93,13 @@ async fn repair(client: &Client, arguments: &Arguments, output: &mut Output) -> 
     Ok(if all_well { Exit::Success } else { Exit::Refused })
 }
 
+/// The buffers of the host in words.
+fn buffers(host: &GetHostResponse) -> String {
+    let GetHostResponse { cpus, buffer_kib, sub_buffer_bytes, .. } = host;
+    let cpus = counted(*cpus, "CPU");
+    format!("{cpus}, {buffer_kib} KiB each, sub-buffers of {sub_buffer_bytes} bytes")
+}
+
 /// Prints what is known about the host, what was checked and what to do.
 fn show(host: &GetHostResponse, output: &mut Output) -> io::Result<()> {
     if output.message_structured(host)? {
@@ -101,7 +108,6 @@ fn show(host: &GetHostResponse, output: &mut Output) -> io::Result<()> {
     let labels: BTreeMap<_, _> = host.labels.iter().collect();
     let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let since = moment(host.daemon_start_time.as_ref()).unwrap_or_default();
-    let GetHostResponse { cpus, buffer_kib, sub_buffer_bytes, .. } = host;
     output.properties(&[
         ("host", host.hostname.clone()),
         ("kernel", format!("{} {} {}", host.kernel_release, host.machine, host.kernel_version)),
@@ -109,7 +115,7 @@ fn show(host: &GetHostResponse, output: &mut Output) -> io::Result<()> {
         ("labels", labels.join(", ")),
         ("daemon", format!("{}, since {since}", host.daemon_version)),
         ("tracefs", format!("{}, instance {}, clock {}", host.tracefs, host.instance, host.trace_clock)),
-        ("buffers", format!("{cpus} CPUs, {buffer_kib} KiB each, sub-buffers of {sub_buffer_bytes} bytes")),
+        ("buffers", buffers(host)),
     ])?;
     output.line("")?;
     show_checks(&host.checks, output)?;
@@ -147,4 +153,18 @@ fn show_checks(checks: &[HostCheck], output: &mut Output) -> io::Result<()> {
         output.line(&format!("{head} {}: {}", check.id, one_line(&check.fix)))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_cpu_is_no_plural() {
+        let of = |cpus| {
+            buffers(&GetHostResponse { cpus, buffer_kib: 64, sub_buffer_bytes: 4096, ..Default::default() })
+        };
+        assert_eq!(of(1), "1 CPU, 64 KiB each, sub-buffers of 4096 bytes");
+        assert_eq!(of(2), "2 CPUs, 64 KiB each, sub-buffers of 4096 bytes");
+    }
 }
