@@ -74,7 +74,7 @@ fn hits_and_ledger() {
     the receiver of `otlp` refused events finally, the last time: 2 records had no body
     the place of `otlp` cannot be written down: the disk is full
       events would be sent again after a restart of the daemon
-    `otlp` met 1 gaps with an unknown number of missing events
+    `otlp` met 1 gap with an unknown number of missing events
 
     columns that are 0 in all rows are left out: `-o wide` shows them
     the ledger closes, and it is settled
@@ -113,7 +113,7 @@ fn hits_and_ledger() {
     the receiver of `otlp` refused events finally, the last time: 2 records had no body
     the place of `otlp` cannot be written down: the disk is full
       events would be sent again after a restart of the daemon
-    `otlp` met 1 gaps with an unknown number of missing events
+    `otlp` met 1 gap with an unknown number of missing events
 
     the ledger closes, and it is settled
     -- stderr
@@ -302,7 +302,7 @@ fn accounts_fit_the_terminal() {
     the receiver of `otlp` refused events finally, the last time: 2 records had no body
     the place of `otlp` cannot be written down: the disk is full
       events would be sent again after a restart of the daemon
-    `otlp` met 1 gaps with an unknown number of missing events
+    `otlp` met 1 gap with an unknown number of missing events
 
     columns that are 0 in all rows are left out: `-o wide` shows them
     the ledger closes, and it is settled
@@ -342,7 +342,7 @@ fn accounts_fit_the_terminal() {
     the receiver of `otlp` refused events finally, the last time: 2 records had no body
     the place of `otlp` cannot be written down: the disk is full
       events would be sent again after a restart of the daemon
-    `otlp` met 1 gaps with an unknown number of missing events
+    `otlp` met 1 gap with an unknown number of missing events
 
     columns that are 0 in all rows are left out: `-o wide` shows them
     the ledger closes, and it is settled

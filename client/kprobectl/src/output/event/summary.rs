@@ -7,6 +7,7 @@ use kprobed_client::api::{HitProfile, Probe, ProbeKind};
 use kprobed_client::event::{Incomplete, Loss, LossCause};
 
 use super::text::cause;
+use crate::output::counted;
 
 /// Counts of a stream.
 #[derive(Debug, Default)]
@@ -74,15 +75,17 @@ impl SkippedRuns {
 impl fmt::Display for SkippedRuns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { probe, kind, definition, hits, nmissed } = self;
+        let was = if *nmissed == 1 { "was" } else { "were" };
         if *kind != ProbeKind::Return {
             let why = "it was hit while another probe ran on the same CPU";
-            return write!(f, "{nmissed} runs of `{probe}` were skipped by the kernel (NMISSED): {why}");
+            let runs = counted(*nmissed, "run");
+            return write!(f, "{runs} of `{probe}` {was} skipped by the kernel (NMISSED): {why}");
         }
         let after = definition.strip_prefix('r');
         let rest = after.map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
         let digits = after.zip(rest).and_then(|(after, rest)| after.strip_suffix(rest));
         let now: u64 = digits.and_then(|digits| digits.parse().ok()).unwrap_or(0);
-        write!(f, "{nmissed} returns were skipped by the kernel (NMISSED): ")?;
+        write!(f, "{} {was} skipped by the kernel (NMISSED): ", counted(*nmissed, "return"))?;
         if now >= MOST_INSTANCES {
             return write!(f, "`{probe}` has room for {now} calls at a time, and no kernel gives more");
         }
@@ -166,12 +169,12 @@ impl fmt::Display for Summary {
         let in_calls = self.calls.iter().map(|(why, calls)| if why.is_none() { 2 * calls } else { *calls });
         let further = arrived.saturating_sub(self.shown - self.shown_calls).saturating_sub(in_calls.sum());
         if further > 0 {
-            write!(f, "\n  {further} more came, and are not shown")?;
+            write!(f, "\n  {further} more came, not shown")?;
         }
         for (why, lost) in &self.lost {
             write!(f, "\n  {} lost", lost.events)?;
             if lost.uncounted_gaps > 0 {
-                write!(f, " and {} gaps of unknown size", lost.uncounted_gaps)?;
+                write!(f, " and {} of unknown size", counted(lost.uncounted_gaps, "gap"))?;
             }
             write!(f, ": {}", cause(*why))?;
         }
@@ -180,9 +183,10 @@ impl fmt::Display for Summary {
             write!(f, "\n  {} of {calls} calls are shown", self.shown_calls)?;
         }
         for (incomplete, calls) in &self.calls {
+            let calls = counted(*calls, "call");
             match incomplete {
-                None => write!(f, "\n  {calls} calls with both ends"),
-                Some(why) => write!(f, "\n  {calls} calls {why}"),
+                None => write!(f, "\n  {calls} with both ends"),
+                Some(why) => write!(f, "\n  {calls} {why}"),
             }?;
         }
         for skipped in self.skipped.values() {
@@ -207,9 +211,9 @@ mod tests {
         // The command had enough, and did not read the rest.
         let recorded = Some(Recorded { events: 202, unselected: 0 });
         let summary = Summary { delivered: 150, shown: 3, recorded, ..Summary::default() };
-        assert_eq!(summary.to_string(), "202 recorded, 3 shown, 0 lost\n  199 more came, and are not shown");
+        assert_eq!(summary.to_string(), "202 recorded, 3 shown, 0 lost\n  199 more came, not shown");
         let summary = Summary { delivered: 202, shown: 3, ..Summary::default() };
-        assert_eq!(summary.to_string(), "3 shown, 0 lost\n  199 more came, and are not shown");
+        assert_eq!(summary.to_string(), "3 shown, 0 lost\n  199 more came, not shown");
         let recorded = Some(Recorded { events: 3, unselected: 0 });
         let summary = Summary { delivered: 3, shown: 3, recorded, ..Summary::default() };
         assert_eq!(summary.to_string(), "3 recorded, 3 shown, 0 lost");
@@ -257,10 +261,10 @@ mod tests {
             summary.to_string(),
             "0 shown, 0 lost\n  \
              190 returns were skipped by the kernel (NMISSED): write `r300:acc f sk=$retval`, which has room for 300 calls at a time\n  \
-             1 returns were skipped by the kernel (NMISSED): write `r4096:big f`, which has room for 4096 calls at a time\n  \
+             1 return was skipped by the kernel (NMISSED): write `r4096:big f`, which has room for 4096 calls at a time\n  \
              2 runs of `in` were skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU\n  \
-             1 returns were skipped by the kernel (NMISSED): write `r1024:more f`, which has room for 1024 calls at a time\n  \
-             1 returns were skipped by the kernel (NMISSED): `most` has room for 4096 calls at a time, and no kernel gives more"
+             1 return was skipped by the kernel (NMISSED): write `r1024:more f`, which has room for 1024 calls at a time\n  \
+             1 return was skipped by the kernel (NMISSED): `most` has room for 4096 calls at a time, and no kernel gives more"
         );
     }
 }

@@ -328,7 +328,7 @@ fn gaps_are_told_and_counted() {
     2 events: they are no longer in the history
     {"type":"loss","cause":"expired","cpu":null,"count":2,"before":null,"before_ns":null,"gaps":1}
     3 shown, 9 lost, 1 late, 2 reconnects
-      6 more came, and are not shown
+      6 more came, not shown
       7 lost: the kernel's ring buffer was full
       0 lost and 3 gaps of unknown size: this command printed too slowly, and its queue was full
       2 lost: they are no longer in the history

@@ -15,7 +15,7 @@ use serde_json::Value;
 
 pub(crate) use self::tables::exporter_state;
 use self::tables::{account, exporter_closes, probe_closes, spool_closes, subscriber_closes};
-use super::data::moment;
+use super::data::{counted, moment};
 use super::terminal::Tone;
 use super::{Column, Output, Row};
 
@@ -94,7 +94,8 @@ impl Output {
             self.line("  events would be sent again after a restart of the daemon")?;
         }
         if *unknown_gaps > 0 {
-            self.line(&format!("`{name}` met {unknown_gaps} gaps with an unknown number of missing events"))?;
+            let gaps = counted(*unknown_gaps, "gap");
+            self.line(&format!("`{name}` met {gaps} with an unknown number of missing events"))?;
         }
         Ok(())
     }
