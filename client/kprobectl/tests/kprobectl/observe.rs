@@ -99,7 +99,7 @@ fn observe_asks_the_daemon() {
     12:00:00.002000 [001] ls-132  kprobes/open dfd=3 filename="/tmp/\xff"
     12:00:00.003000 [001] cat-131 kprobes/open dfd=-100 filename=(fault)
     -- stderr
-    note: the kernel can apply this filter: `kprobectl update kprobes/open --filter '(dfd == -100) && (tgid == 7) && (pid == 8) && (comm ~ "s*") && (cpu == 1) && 1'`
+    note: the kernel can apply this filter: `kprobectl update kprobes/open --filter '(dfd == -100) && (tgid == 7 || pid == 7) && (pid == 8) && (comm ~ "s*") && (cpu == 1) && 1'`
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
     3 shown, 12 lost
       12 lost: the kernel's ring buffer was full
@@ -112,7 +112,7 @@ fn observe_asks_the_daemon() {
                     "*/open",
                 ],
                 label_selector: "team in (storage,net),!reviewed",
-                filter: "(dfd == -100) && (tgid == 7) && (pid == 8) && (comm ~ \"s*\") && (cpu == 1)",
+                filter: "(dfd == -100) && (tgid == 7 || pid == 7) && (pid == 8) && (comm ~ \"s*\") && (cpu == 1)",
                 sample_one_in: 10,
             },
         ),

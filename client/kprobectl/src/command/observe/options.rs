@@ -211,7 +211,9 @@ impl Conditions {
         let comms = self.comms.iter().map(|comm| of_comm(comm)).collect::<Result<Vec<_>, _>>()?;
         let parts = [
             Some(self.filter.clone()).filter(|own| !own.trim().is_empty()),
-            any_of(self.pids.iter().map(|pid| format!("tgid == {pid}"))),
+            // The daemon does not know the process of a task that has ended before its events are read. The id of a
+            // process is that of its first thread, which every event has.
+            any_of(self.pids.iter().map(|pid| format!("tgid == {pid} || pid == {pid}"))),
             any_of(self.tids.iter().map(|tid| format!("pid == {tid}"))),
             any_of(comms.into_iter()),
             any_of(self.cpus.iter().map(|cpu| format!("cpu == {cpu}"))),
@@ -335,9 +337,10 @@ mod tests {
         assert_eq!(of("", &[], &[], &[], &[]).unwrap(), "");
         assert_eq!(of("a == 1 || b", &[], &[], &[], &[]).unwrap(), "a == 1 || b", "as it was written");
         assert_eq!(of("", &[], &[7], &[], &[]).unwrap(), "pid == 7");
+        assert_eq!(of("", &[7, 8], &[], &[], &[]).unwrap(), "tgid == 7 || pid == 7 || tgid == 8 || pid == 8");
         assert_eq!(
             of("a == 1 || b", &[6], &[7, 8], &["ssh*", "cat"], &[0]).unwrap(),
-            "(a == 1 || b) && (tgid == 6) && (pid == 7 || pid == 8) && (comm ~ \"ssh*\" || comm == \"cat\") && (cpu == 0)"
+            "(a == 1 || b) && (tgid == 6 || pid == 6) && (pid == 7 || pid == 8) && (comm ~ \"ssh*\" || comm == \"cat\") && (cpu == 0)"
         );
         assert_eq!(of("", &[], &[], &["a\"b"], &[]).unwrap(), "comm == 'a\"b'");
         assert!(of("", &[], &[], &["a\"b'"], &[]).is_err());
