@@ -182,6 +182,17 @@ fn observe_keeps_its_place() {
 }
 
 #[test]
+fn a_history_of_no_probe_is_noted() {
+    let fake = Fake::start(Ending::Open);
+    let note = "note: no probe matches now: the history can have events of probes that were deleted\n";
+    let stderr =
+        |arguments: &[&str]| String::from_utf8(fake.command(arguments).output().unwrap().stderr).unwrap();
+    assert!(stderr(&["observe", "nothing", "--oldest"]).starts_with(note));
+    assert!(!stderr(&["observe", "open", "--oldest"]).contains("no probe matches"));
+    assert!(!stderr(&["observe", "nothing", "--oldest", "-q"]).contains("no probe matches"));
+}
+
+#[test]
 fn observe_tells_that_something_may_be_missing() {
     let fake = Fake::start(Ending::Open);
     let told =

@@ -65,6 +65,15 @@ impl ObservedProbes {
         }
     }
 
+    /// Notes that what the history has of the selection is of deleted probes: a name that was mistyped shows nothing.
+    pub(super) fn note_absence(&self, request: &StreamRequest, output: &mut Output) {
+        let selection = request.selection();
+        let all = selection.probes.is_empty() && selection.label_selector.trim().is_empty();
+        if self.0.is_empty() && !all {
+            output.note("no probe matches now: the history can have events of probes that were deleted");
+        }
+    }
+
     /// Notes which probes lack a field of `--fields` that others have. The daemon refuses one that all of them lack.
     pub(super) fn note_lacking_fields(&self, names: &[String], output: &mut Output) {
         for name in names.iter().filter(|name| !OF_ALL_EVENTS.contains(&name.as_str())) {

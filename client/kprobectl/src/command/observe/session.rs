@@ -153,7 +153,9 @@ impl Session {
         let mut selected = None;
         if !self.quiet {
             let observed = ObservedProbes::by(&client, &request).await?;
-            if !self.ends {
+            if self.ends {
+                observed.note_absence(&request, output);
+            } else {
                 if !has_probes {
                     observed.note_silence(&request, output);
                 }
