@@ -78,6 +78,11 @@ pub(super) fn new_probe(
     }
     let taken = checker.taken(&outcome).map(told);
     refuse(request.definition.as_str(), &outcome, taken.as_ref())?;
+    // A short form is kept as its line: the places of the warnings are in that one.
+    if outcome.text != request.definition && !outcome.definition.warnings.is_empty() {
+        let kept = checker.check_text(&outcome.text, &mut grounds.facts)?;
+        outcome.definition.warnings = kept.definition.warnings;
+    }
     if request.enabled {
         grounds.observed.switches.require_firing(outcome.definition.kind, outcome.report.arming)?;
     }
