@@ -11,7 +11,7 @@ use super::connection::connect;
 use super::{Exit, Failure};
 use crate::global::Global;
 use crate::output::{
-    Cell, Column, MessageRow, Output, Table, Tone, check_status, moment, one_line, state_name,
+    Cell, Column, MessageRow, Output, Table, Tone, check_status, counted, moment, one_line, state_name,
 };
 
 /// Arguments of `doctor`.
@@ -101,7 +101,8 @@ fn show(host: &GetHostResponse, output: &mut Output) -> io::Result<()> {
     let labels: BTreeMap<_, _> = host.labels.iter().collect();
     let labels: Vec<String> = labels.iter().map(|(key, value)| format!("{key}={value}")).collect();
     let since = moment(host.daemon_start_time.as_ref()).unwrap_or_default();
-    let GetHostResponse { cpus, buffer_kib, sub_buffer_bytes, .. } = host;
+    let GetHostResponse { buffer_kib, sub_buffer_bytes, .. } = host;
+    let cpus = counted(host.cpus, "CPU");
     output.properties(&[
         ("host", host.hostname.clone()),
         ("kernel", format!("{} {} {}", host.kernel_release, host.machine, host.kernel_version)),
@@ -109,7 +110,7 @@ fn show(host: &GetHostResponse, output: &mut Output) -> io::Result<()> {
         ("labels", labels.join(", ")),
         ("daemon", format!("{}, since {since}", host.daemon_version)),
         ("tracefs", format!("{}, instance {}, clock {}", host.tracefs, host.instance, host.trace_clock)),
-        ("buffers", format!("{cpus} CPUs, {buffer_kib} KiB each, sub-buffers of {sub_buffer_bytes} bytes")),
+        ("buffers", format!("{cpus}, {buffer_kib} KiB each, sub-buffers of {sub_buffer_bytes} bytes")),
     ])?;
     output.line("")?;
     show_checks(&host.checks, output)?;

@@ -367,7 +367,8 @@ fn missing_hits(status: &Status) -> Vec<ToDo> {
         let fix = if probe.kind() == ProbeKind::Return {
             "define it with room for more calls at a time, as `rN:NAME FUNCTION`"
         } else {
-            "it is hit while another probe runs on the same CPU: probe another address"
+            "it is hit while another probe runs on the same CPU: probe another address; before Linux 5.14, each read of \
+             memory that failed counts too"
         };
         found.push(ToDo {
             what: probe.name.clone(),

@@ -7,6 +7,7 @@ use kprobed_client::api::{HitProfile, Probe, ProbeKind};
 use kprobed_client::event::{Incomplete, Loss, LossCause};
 
 use super::text::cause;
+use crate::output::data::counted;
 
 /// Counts of a stream.
 #[derive(Debug, Default)]
@@ -74,15 +75,20 @@ impl SkippedRuns {
 impl fmt::Display for SkippedRuns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { probe, kind, definition, hits, nmissed } = self;
+        let was = if *nmissed == 1 { "was" } else { "were" };
         if *kind != ProbeKind::Return {
-            let why = "it was hit while another probe ran on the same CPU";
-            return write!(f, "{nmissed} runs of `{probe}` were skipped by the kernel (NMISSED): {why}");
+            // Old kernels count a fault in the handler as a run that was skipped (arch/x86/kernel/kprobes/core.c:
+            // kprobe_fault_handler).
+            let why = "it was hit while another probe ran on the same CPU; before Linux 5.14, each read of memory \
+                       that failed counts too";
+            let runs = counted(*nmissed, "run");
+            return write!(f, "{runs} of `{probe}` {was} skipped by the kernel (NMISSED): {why}");
         }
         let after = definition.strip_prefix('r');
         let rest = after.map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
         let digits = after.zip(rest).and_then(|(after, rest)| after.strip_suffix(rest));
         let now: u64 = digits.and_then(|digits| digits.parse().ok()).unwrap_or(0);
-        write!(f, "{nmissed} returns were skipped by the kernel (NMISSED): ")?;
+        write!(f, "{} {was} skipped by the kernel (NMISSED): ", counted(*nmissed, "return"))?;
         if now >= MOST_INSTANCES {
             return write!(f, "`{probe}` has room for {now} calls at a time, and no kernel gives more");
         }
@@ -171,7 +177,7 @@ impl fmt::Display for Summary {
         for (why, lost) in &self.lost {
             write!(f, "\n  {} lost", lost.events)?;
             if lost.uncounted_gaps > 0 {
-                write!(f, " and {} gaps of unknown size", lost.uncounted_gaps)?;
+                write!(f, " and {} of unknown size", counted(lost.uncounted_gaps, "gap"))?;
             }
             write!(f, ": {}", cause(*why))?;
         }
@@ -257,10 +263,10 @@ mod tests {
             summary.to_string(),
             "0 shown, 0 lost\n  \
              190 returns were skipped by the kernel (NMISSED): write `r300:acc f sk=$retval`, which has room for 300 calls at a time\n  \
-             1 returns were skipped by the kernel (NMISSED): write `r4096:big f`, which has room for 4096 calls at a time\n  \
-             2 runs of `in` were skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU\n  \
-             1 returns were skipped by the kernel (NMISSED): write `r1024:more f`, which has room for 1024 calls at a time\n  \
-             1 returns were skipped by the kernel (NMISSED): `most` has room for 4096 calls at a time, and no kernel gives more"
+             1 return was skipped by the kernel (NMISSED): write `r4096:big f`, which has room for 4096 calls at a time\n  \
+             2 runs of `in` were skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU; before Linux 5.14, each read of memory that failed counts too\n  \
+             1 return was skipped by the kernel (NMISSED): write `r1024:more f`, which has room for 1024 calls at a time\n  \
+             1 return was skipped by the kernel (NMISSED): `most` has room for 4096 calls at a time, and no kernel gives more"
         );
     }
 }
