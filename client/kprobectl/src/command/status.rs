@@ -387,7 +387,10 @@ fn listed(counted: Option<&BTreeMap<&'static str, usize>>) -> String {
     if counted.is_empty() {
         return "none".to_owned();
     }
-    let words: Vec<_> = counted.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    // The other words are no nouns.
+    let ending = |name: &str, count: usize| if name == "warning" && count != 1 { "s" } else { "" };
+    let words = counted.iter().map(|(name, count)| format!("{count} {name}{}", ending(name, *count)));
+    let words: Vec<_> = words.collect();
     words.join(", ")
 }
 
@@ -469,6 +472,13 @@ mod tests {
         let series = vec![HitSeries { points: vec![point], ..HitSeries::default() }];
         status.rates = HitRates { step_seconds: 60, series };
         StatusView::new(&status)
+    }
+
+    #[test]
+    fn words_that_are_nouns_have_a_plural() {
+        let counted = BTreeMap::from([("failed", 2), ("ok", 1), ("warning", 2)]);
+        assert_eq!(listed(Some(&counted)), "2 failed, 1 ok, 2 warnings");
+        assert_eq!(listed(Some(&BTreeMap::from([("warning", 1)]))), "1 warning");
     }
 
     #[test]
