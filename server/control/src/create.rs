@@ -108,9 +108,8 @@ pub(super) fn require_stacks(outcome: &CheckOutcome, grounds: &mut Grounds<'_>) 
     if !grounds.facts.get()?.behaviour.has_stacks_in_instances {
         let message =
             "this kernel writes the call stacks of all instances to one buffer, which is not the daemon's";
-        return Err(
-            Error::new(Reason::NOT_BUILT, message).fix("a kernel from 5.18 on; or `kprobectl stacks`")
-        );
+        let fix = "a kernel from 5.18 on; or `kprobectl stacks`, on a kernel with `CONFIG_HIST_TRIGGERS`";
+        return Err(Error::new(Reason::NOT_BUILT, message).fix(fix));
     }
     if outcome.predicted_arming() == Some(Arming::Optimised) {
         let message = "the kernel arms this probe by a jump, and cannot follow the call stack from there";
