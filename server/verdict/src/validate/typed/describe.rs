@@ -64,7 +64,9 @@ fn find(name: &str, module: Option<&str>, facts: &KernelFacts) -> Result<Functio
             problem
         } else if let Some(module) = absent {
             let message = format!("no module `{module}` is loaded");
-            Diagnostic::error(Code::NoBtfEntry, at, message).with_hint(without_module(name, module, facts))
+            let load = || format!("load it first: `modprobe {module}`");
+            let hint = spelling::built_in(name, module, facts).unwrap_or_else(load);
+            Diagnostic::error(Code::NoBtfEntry, at, message).with_hint(hint)
         } else {
             let hint = spelling::known_otherwise(name, module, facts)
                 .or_else(|| type_named(name, facts))
@@ -73,16 +75,6 @@ fn find(name: &str, module: Option<&str>, facts: &KernelFacts) -> Result<Functio
                 .with_hint(hint)
         })
     })
-}
-
-/// What to ask for instead of a function in a module that is not loaded.
-fn without_module(name: &str, module: &str, facts: &KernelFacts) -> String {
-    let mut named = facts.symbols.named(name, None);
-    if named.any(|named| named.module.is_none() && named.is_code()) {
-        format!("`{name}` is in the kernel itself: leave `{module}:` out")
-    } else {
-        format!("load it first: `modprobe {module}`")
-    }
 }
 
 /// What to ask for instead, if the name is that of a structure of the kernel.
