@@ -288,7 +288,8 @@ impl SkippedRuns {
         let fix = if first.kind == ProbeKind::Return {
             "a return probe has room for so many calls at a time: define it with more, as `rN:NAME FUNCTION`"
         } else {
-            "the kernel skips a probe that is hit while another one runs on the same CPU: probe another address"
+            "the kernel skips a probe that is hit while another one runs on the same CPU: probe another address; before \
+             Linux 5.14, each read of memory that failed counts too"
         };
         let finding = format!("since {time} the kernel has skipped runs (NMISSED) of {runs}");
         warning("skipped_runs", finding, fix)
@@ -364,6 +365,7 @@ mod tests {
         // Defined again.
         let again = check(41, "one 5 2\ntwo 20 190\none 5 5\n");
         assert!(again.finding.ends_with("`kprobes/one`: 2 of 7 runs"), "{again:?}");
+        assert!(again.fix.contains("5.14, each read of memory that failed"), "{again:?}");
         assert_eq!(check(42, "one 10 0\n").status(), CheckStatus::Failed);
     }
 }

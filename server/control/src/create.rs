@@ -78,6 +78,11 @@ pub(super) fn new_probe(
     }
     let taken = checker.taken(&outcome).map(told);
     refuse(request.definition.as_str(), &outcome, taken.as_ref())?;
+    // A short form is kept as its line: the places of the warnings are in that one.
+    if outcome.text != request.definition && !outcome.definition.warnings.is_empty() {
+        let kept = checker.check_text(&outcome.text, &mut grounds.facts)?;
+        outcome.definition.warnings = kept.definition.warnings;
+    }
     if request.enabled {
         grounds.observed.switches.require_firing(outcome.definition.kind, outcome.report.arming)?;
     }
@@ -103,9 +108,8 @@ pub(super) fn require_stacks(outcome: &CheckOutcome, grounds: &mut Grounds<'_>) 
     if !grounds.facts.get()?.behaviour.has_stacks_in_instances {
         let message =
             "this kernel writes the call stacks of all instances to one buffer, which is not the daemon's";
-        return Err(
-            Error::new(Reason::NOT_BUILT, message).fix("a kernel from 5.18 on; or `kprobectl stacks`")
-        );
+        let fix = "a kernel from 5.18 on; or `kprobectl stacks`, on a kernel with `CONFIG_HIST_TRIGGERS`";
+        return Err(Error::new(Reason::NOT_BUILT, message).fix(fix));
     }
     if outcome.predicted_arming() == Some(Arming::Optimised) {
         let message = "the kernel arms this probe by a jump, and cannot follow the call stack from there";

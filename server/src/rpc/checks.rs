@@ -15,9 +15,10 @@ use prost::Message as _;
 use tonic::{Status, Streaming};
 
 use super::events::Responses;
-use super::verdict::{Viewer, answer};
+use super::verdict::{Viewer, answer, event_schema};
 use kprobed_control::auth::Rights;
 use kprobed_control::error::Error;
+use kprobed_host::tracefs::Tracefs;
 use kprobed_lang::definition::{CutDefinition, Cutter};
 use kprobed_verdict::checker::{Checker, DefinitionText};
 use kprobed_verdict::message::Detail;
@@ -32,6 +33,7 @@ const MESSAGE_BYTES: usize = 256 << 10;
 /// A stream of checks under way.
 struct Checks {
     checker: Arc<Checker>,
+    tracefs: Tracefs,
     rights: Arc<Rights>,
     principal: Arc<Principal>,
     requests: Streaming<v1::CheckProbesRequest>,
@@ -45,13 +47,14 @@ struct Checks {
 
 /// Answers a stream of checks, as fast as the roles of its principal allow.
 pub(super) fn stream(
-    checker: Arc<Checker>,
+    (checker, tracefs): (Arc<Checker>, Tracefs),
     (rights, principal): (Arc<Rights>, Arc<Principal>),
     requests: Streaming<v1::CheckProbesRequest>,
     viewer: Viewer,
 ) -> Responses<v1::CheckProbesResponse> {
     let checks = Checks {
         checker,
+        tracefs,
         rights,
         principal,
         requests,
@@ -70,10 +73,11 @@ impl Checks {
     /// The verdicts on the text received so far; none if all of it was judged and more is to come.
     async fn next(mut self) -> Result<Option<(v1::CheckProbesResponse, Self)>, Status> {
         let Some(cutter) = self.cutter.take() else { return Ok(None) };
-        let (checker, ended) = (Arc::clone(&self.checker), self.ended);
+        let (checker, tracefs, ended) = (Arc::clone(&self.checker), self.tracefs.clone(), self.ended);
         let (detail, viewer) = (self.detail.unwrap_or(Detail::Brief), self.viewer.clone());
         // Reads kernel memory, and the symbol table when modules have changed.
-        let judged = tokio::task::spawn_blocking(move || judge(&checker, cutter, ended, (detail, &viewer)));
+        let work = move || judge((&checker, &tracefs), cutter, ended, (detail, &viewer));
+        let judged = tokio::task::spawn_blocking(work);
         let judged = judged.await.map_err(Error::internal).flatten();
         let (checked, cutter) = judged?;
         self.cutter = cutter;
@@ -102,7 +106,7 @@ impl Checks {
 /// Judges as many definitions as fit a message. Returns the rest of the text, unless the text has
 /// ended.
 fn judge(
-    checker: &Checker,
+    (checker, tracefs): (&Checker, &Tracefs),
     mut cutter: Cutter,
     ended: bool,
     detail: (Detail, &Viewer),
@@ -111,7 +115,9 @@ fn judge(
     let mut checked = Vec::new();
     let mut bytes = 0;
     let mut judge = |CutDefinition { line, offset, text }| {
-        let check = answer(checker, &Arc::new(DefinitionText::new(text.as_str())), None, &mut facts, detail)?;
+        let definition = Arc::new(DefinitionText::new(text.as_str()));
+        let mut check = answer(checker, &definition, None, &mut facts, detail)?;
+        check.schema = event_schema(tracefs, checker, &check);
         Ok::<_, Error>(v1::CheckedDefinition { line, offset, definition: text, check: Some(check) })
     };
     while checked.len() < MESSAGE_CHECKS && bytes < MESSAGE_BYTES {

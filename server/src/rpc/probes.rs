@@ -16,17 +16,16 @@ use tonic::{Request, Response, Status, Streaming};
 use super::access::{self, Access};
 use super::events::Responses;
 use super::services::Services;
-use super::verdict::{Viewer, answer, checked_cost, hit_cost};
+use super::verdict::{Viewer, answer, checked_cost, event_schema, hit_cost};
 use super::{changes, checks, messages, spec, watch};
 use crate::turns;
 use kprobed_control::ProbeStates;
 use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
 use kprobed_control::store::{KEPT_STATES, RequestKey};
-use kprobed_control::{Applied, Changed, Probe, Sight, Unit, host_event_fields, permission};
+use kprobed_control::{Applied, Changed, Probe, Sight, Unit, permission};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{Glob, ProbeName, ProbeUid};
-use kprobed_trace::wire::schema_message;
 use kprobed_verdict::checker::{Checker, DefinitionText};
 use kprobed_verdict::message::Detail;
 
@@ -156,13 +155,7 @@ impl Services {
         let answer = answer(&self.checker, &definition, name.as_ref(), &mut facts, detail);
         let mut response = answer?;
         response.hit_cost = checked_cost(self.costs.table(), &response);
-        if let Some(v1::ProbeSpec { kind, .. }) = &response.spec
-            && *kind == i32::from(v1::ProbeKind::Event)
-            && let Ok(event) = response.name.parse::<ProbeName>()
-        {
-            let fields = host_event_fields(&self.states.observer.tracefs, &self.checker, &event).ok();
-            response.schema = fields.map(|fields| schema_message(0, &event, ProbeUid(0), &fields, None));
-        }
+        response.schema = event_schema(&self.states.observer.tracefs, &self.checker, &response);
         let reading = self.checker.reading(&definition);
         let is_allowed = |written| permission::on_place(viewer.addresses, written).is_ok();
         if request.explain && reading.written().is_none_or(is_allowed) {
@@ -311,7 +304,8 @@ impl ProbeService for Services {
         let caller = access::caller(&requests)?;
         let paced = (Arc::clone(&self.access.rights), Arc::clone(&caller.principal));
         let (checker, requests) = (Arc::clone(&self.checker), requests.into_inner());
-        Ok(Response::new(checks::stream(checker, paced, requests, self.viewer(caller))))
+        let tracefs = self.states.observer.tracefs.clone();
+        Ok(Response::new(checks::stream((checker, tracefs), paced, requests, self.viewer(caller))))
     }
 
     async fn watch_probes(

@@ -8,11 +8,13 @@ use kprobed_proto::v1;
 use nix::errno::Errno;
 
 use super::{hidden, meaning, spec};
-use kprobed_control::{CostTable, Registry, Sight, livepatch_warning, permission};
+use kprobed_control::{CostTable, Registry, Sight, host_event_fields, livepatch_warning, permission};
 use kprobed_host::kernel::RecentFacts;
+use kprobed_host::tracefs::Tracefs;
 use kprobed_lang::definition::short::Expansion;
 use kprobed_lang::definition::{Code, Definition, ProbeKind, RefusedBy, Span};
-use kprobed_lang::model::ProbeName;
+use kprobed_lang::model::{ProbeName, ProbeUid};
+use kprobed_trace::wire::schema_message;
 use kprobed_verdict::checker::{CheckError, CheckOutcome, Checker, DefinitionText};
 use kprobed_verdict::message::{self, Detail, finding};
 use kprobed_verdict::validate::Arming;
@@ -105,6 +107,18 @@ pub(super) fn checked_cost(table: &CostTable, checked: &v1::CheckProbeResponse) 
     };
     let is_accepted = checked.verdict() == v1::Verdict::Accepted && !checked.kernel_definition.is_empty();
     is_accepted.then(|| hit_cost(table, kind, arming, &checked.kernel_definition))
+}
+
+/// The fields of an event of the host that was checked with listings. Absent for every other answer.
+pub(super) fn event_schema(
+    tracefs: &Tracefs,
+    checker: &Checker,
+    checked: &v1::CheckProbeResponse,
+) -> Option<v1::EventSchema> {
+    checked.spec.as_ref().filter(|spec| spec.kind() == v1::ProbeKind::Event)?;
+    let event = checked.name.parse::<ProbeName>().ok()?;
+    let fields = host_event_fields(tracefs, checker, &event).ok()?;
+    Some(schema_message(0, &event, ProbeUid(0), &fields, None))
 }
 
 /// The answer for a text that could not be judged as the definition of a probe.

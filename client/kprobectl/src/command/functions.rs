@@ -97,7 +97,8 @@ async fn events(
         names.into_iter().map(row).collect()
     } else {
         let text = names.join("\n").into_bytes();
-        let mut checks = client.check_probes(tokio_stream::once(text), false).await?;
+        // With listings, an answer has the fields of an event.
+        let mut checks = client.check_probes(tokio_stream::once(text), true).await?;
         let mut rows = Vec::with_capacity(names.len());
         while let Some(checked) = checks.next().await? {
             rows.push(checked);

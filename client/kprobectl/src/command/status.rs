@@ -367,7 +367,8 @@ fn missing_hits(status: &Status) -> Vec<ToDo> {
         let fix = if probe.kind() == ProbeKind::Return {
             "define it with room for more calls at a time, as `rN:NAME FUNCTION`"
         } else {
-            "it is hit while another probe runs on the same CPU: probe another address"
+            "it is hit while another probe runs on the same CPU: probe another address; before Linux 5.14, each read of \
+             memory that failed counts too"
         };
         found.push(ToDo {
             what: probe.name.clone(),
@@ -386,7 +387,10 @@ fn listed(counted: Option<&BTreeMap<&'static str, usize>>) -> String {
     if counted.is_empty() {
         return "none".to_owned();
     }
-    let words: Vec<_> = counted.iter().map(|(name, count)| format!("{count} {name}")).collect();
+    // The other words are no nouns.
+    let ending = |name: &str, count: usize| if name == "warning" && count != 1 { "s" } else { "" };
+    let words = counted.iter().map(|(name, count)| format!("{count} {name}{}", ending(name, *count)));
+    let words: Vec<_> = words.collect();
     words.join(", ")
 }
 
@@ -468,6 +472,13 @@ mod tests {
         let series = vec![HitSeries { points: vec![point], ..HitSeries::default() }];
         status.rates = HitRates { step_seconds: 60, series };
         StatusView::new(&status)
+    }
+
+    #[test]
+    fn words_that_are_nouns_have_a_plural() {
+        let counted = BTreeMap::from([("failed", 2), ("ok", 1), ("warning", 2)]);
+        assert_eq!(listed(Some(&counted)), "2 failed, 1 ok, 2 warnings");
+        assert_eq!(listed(Some(&BTreeMap::from([("warning", 1)]))), "1 warning");
     }
 
     #[test]

@@ -179,6 +179,9 @@ impl HostChoice<'_> {
             if found {
                 continue;
             }
+            if inventory.is_empty() && !pattern.contains([':', '/']) {
+                return Err(ConfigError::NoHosts);
+            }
             if pattern.contains(['*', '?']) || pattern == "all" {
                 return Err(ConfigError::NoMatch(pattern));
             }
@@ -290,6 +293,12 @@ groups:
         assert!(matches!(chosen(&["x*"], None), Err(ConfigError::NoMatch(_))));
         assert!(matches!(chosen(&["front"], Some("role=db")), Err(ConfigError::NoMatch(_))));
         assert!(matches!(chosen(&["web[1"], None), Err(ConfigError::Names(_))));
+        // Without a host to list, the advice to list the hosts would lead nowhere.
+        for term in ["all", "web*", "web1"] {
+            let chosen = choose(&[term.to_owned()], None, "", None);
+            assert!(matches!(chosen, Err(ConfigError::NoHosts)), "{term}");
+        }
+        assert_eq!(choose(&["web1:7443".to_owned()], None, "", None).unwrap().len(), 1);
     }
 
     #[test]

@@ -128,6 +128,8 @@ pub(crate) enum ConfigError {
     UnknownHost(String),
     #[error("no host matches `{0}`")]
     NoMatch(String),
+    #[error("no host is known here: no context with `hosts` is current")]
+    NoHosts,
     #[error("every host of the last run answered, or there was no run: `@failed` names no host")]
     NothingFailed,
     #[error("the context `{context}` has {hosts} hosts, and the command does not say which are meant")]
@@ -150,6 +152,9 @@ impl ConfigError {
             Self::NoPort(_) => "write `HOST:PORT`, or `port: PORT` in the context",
             Self::UnknownHost(_) | Self::NoMatch(_) => {
                 "`kprobectl config get-hosts` lists the hosts of the context"
+            }
+            Self::NoHosts => {
+                "`kprobectl help config` shows where hosts are named; `--hosts HOST:PORT` needs no context"
             }
             Self::SeveralHosts { .. } => {
                 "add `--hosts all`, or name the hosts, as in `--hosts 'web[001-480]'`"

@@ -87,6 +87,7 @@ fn counts(fixture: &Fixture) -> Result<bool> {
     guest.add("p:seek ksys_lseek far=%si:s64")?;
     let answer = guest.ctl_says("hist seek --by far --for 1s")?.all();
     ensure!(answer.contains("it was built without `CONFIG_HIST_TRIGGERS`"), "{answer}");
+    ensure!(answer.contains("`kprobectl hits` counts on every kernel"), "{answer}");
     Ok(false)
 }
 

@@ -243,7 +243,8 @@ impl Controller {
         ] {
             if needed && !readme.contains(part) {
                 let message = format!("this kernel cannot count events: it was built without `{option}`");
-                return Err(Error::new(Reason::NOT_BUILT, message).with("option", option));
+                let fix = "`kprobectl hits` counts on every kernel, and `kprobectl trace` shows each event";
+                return Err(Error::new(Reason::NOT_BUILT, message).with("option", option).fix(fix));
             }
         }
         Ok(())

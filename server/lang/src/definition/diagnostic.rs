@@ -250,10 +250,15 @@ pub fn merged(warnings: Vec<Diagnostic>, text: &str) -> Vec<Diagnostic> {
         }
     }
     let with_others = |(mut first, others): (Diagnostic, Vec<Span>)| {
-        let subjects: Vec<_> = others.iter().filter_map(|span| text.get(span.range())).collect();
-        if !subjects.is_empty() {
+        // The arguments of a short form are not in the text: all of them have its place.
+        let (nameless, named): (Vec<_>, Vec<_>) = others.into_iter().partition(|span| *span == first.span);
+        let subjects: Vec<_> = named.iter().filter_map(|span| text.get(span.range())).collect();
+        let more = (!nameless.is_empty()).then(|| format!("{} more", nameless.len()));
+        let subjects = (!subjects.is_empty()).then(|| listed(&subjects, LISTED_MAX));
+        let others: Vec<_> = subjects.into_iter().chain(more).collect();
+        if !others.is_empty() {
             first.message.push_str("; the same holds for ");
-            first.message.push_str(&listed(&subjects, LISTED_MAX));
+            first.message.push_str(&others.join(" and "));
         }
         first
     };

@@ -93,7 +93,9 @@ impl Reason {
     /// What to write instead.
     fn hint(self) -> String {
         match self {
-            Self::Kernel => "kernels from 6.5, and stable kernels since July 2023, leave a trace of a failed read".to_owned(),
+            Self::Kernel => {
+                "kernels from 6.5, and those of 6.1 since July 2023, leave a trace of a failed read: this one does not".to_owned()
+            }
             Self::Long(bytes) => {
                 format!("shorten the expression by {bytes} bytes: the daemon then adds an argument that shows failed reads")
             }

@@ -173,6 +173,9 @@ fn instead_of(text: &str, features: &Features) -> Option<&'static str> {
         "str" => "write `string`",
         "char" => "this kernel has no type `char`: write `u8`",
         "symstr" => "this kernel has no type `symstr`: write `symbol`",
+        "%pd" | "%pD" if features.own_types => {
+            "this kernel does not know it: write `path` for the whole path, or the member `d_name.name:string`"
+        }
         "%pd" | "%pD" => {
             "this kernel does not know it: read the name through its offsets, +0(+OFFSET(EXPRESSION)):string"
         }

@@ -508,6 +508,15 @@ async fn an_event_of_the_host_is_a_probe() {
     -- stderr
     note: the kernel does not count hits of events such as `sched/sched_switch`: `kprobectl ledger` shows what was recorded of them
     ");
+    // A stream of checks with listings has the fields that a single check has.
+    let client = host.client().await;
+    let alone = client.check_probe("sched/sched_switch").await.unwrap().schema;
+    assert!(alone.is_some());
+    for (listings, schema) in [(true, alone), (false, None)] {
+        let text = tokio_stream::once(b"sched/sched_switch".to_vec());
+        let mut checks = client.check_probes(text, listings).await.unwrap();
+        assert_eq!(checks.next().await.unwrap().unwrap().check.unwrap().schema, schema);
+    }
 }
 
 #[tokio::test(flavor = "multi_thread")]

@@ -28,8 +28,8 @@ use crate::validate::{self, functions, spelling, typed};
 use kprobed_host::kernel::{FactsCache, FactsError, KernelFacts, Livepatches, RecentFacts};
 use kprobed_lang::definition::explain::explain;
 use kprobed_lang::definition::{
-    Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Name, ProbeDefinition, ProbeKind,
-    Reading, Span, Step, guard, merged, parse_any_knowing,
+    Code, Definition, DeleteDefinition, Diagnostic, Dialect, Features, Name, Place, ProbeDefinition,
+    ProbeKind, Reading, Span, Step, guard, merged, parse_any_knowing,
 };
 use kprobed_lang::model::ProbeName;
 use thiserror::Error;
@@ -296,6 +296,10 @@ impl Checker {
         // What a return probe requires of its place is a rule of the place.
         let requirement = written.entry_requirement(&self.features);
         let requirement = requirement.filter(|_| !report.is_entry && written.kind == ProbeKind::Entry);
+        let requirement = requirement.map(|found| match &report.absent_module {
+            Some(module) => found.with_hint(without_module(&written.place, module, &facts)),
+            None => found,
+        });
         let names = typed::resolve_names(&written, &facts, &self.features);
         let limits =
             if names.findings.is_empty() { names.exceeded_limits(&self.features) } else { Vec::new() };
@@ -446,6 +450,19 @@ pub fn named(
     definition.group = Some(part(definition.group, group));
     definition.event = Some(part(definition.event, event));
     Ok(definition)
+}
+
+/// What to do about an argument in a module that is not loaded: no place in it counts as an entry.
+fn without_module(place: &Place, module: &str, facts: &KernelFacts) -> String {
+    let built_in = match place {
+        Place::Symbol { symbol, .. } => spelling::built_in(symbol, module, facts),
+        _ => None,
+    };
+    built_in.unwrap_or_else(|| {
+        format!(
+            "load module `{module}` first, so that the entries of its functions are known; or read registers"
+        )
+    })
 }
 
 /// The parsed probe.

@@ -215,6 +215,20 @@ fn problem(checker: &Checker, text: &str) -> (String, String) {
 }
 
 #[test]
+fn arguments_in_a_module_that_is_not_loaded_have_a_hint_of_their_own() {
+    let (checker, _files) = checker_of(OTHER);
+    for (text, expected) in [
+        ("p xfs:vfs_open $arg1", "`vfs_open` is in the kernel itself: leave `xfs:` out"),
+        (
+            "p xfs:xfs_absent $arg1",
+            "load module `xfs` first, so that the entries of its functions are known; or read registers",
+        ),
+    ] {
+        assert_eq!(problem(&checker, text).1, expected, "{text}");
+    }
+}
+
+#[test]
 fn registers_of_arguments_are_unproven_when_the_function_returns() {
     for readme in [NATIVE, OTHER] {
         let (checker, _files) = checker_of(readme);

@@ -42,6 +42,13 @@ pub(super) fn similar_place(name: &str, module: Option<&str>, facts: &KernelFact
     }
 }
 
+/// The hint for a function in a module that is not loaded. Absent unless the kernel itself has the function.
+pub(crate) fn built_in(name: &str, module: &str, facts: &KernelFacts) -> Option<String> {
+    let mut named = facts.symbols.named(name, None);
+    let is_built_in = named.any(|named| named.module.is_none() && named.is_code());
+    is_built_in.then(|| format!("`{name}` is in the kernel itself: leave `{module}:` out"))
+}
+
 /// The event of the host whose name a mistyped one may mean.
 fn similar_event(name: &str, facts: &KernelFacts) -> Option<String> {
     let events = facts.recent_host_events();

@@ -77,7 +77,10 @@ impl fmt::Display for SkippedRuns {
         let Self { probe, kind, definition, hits, nmissed } = self;
         let was = if *nmissed == 1 { "was" } else { "were" };
         if *kind != ProbeKind::Return {
-            let why = "it was hit while another probe ran on the same CPU";
+            // Old kernels count a fault in the handler as a run that was skipped (arch/x86/kernel/kprobes/core.c:
+            // kprobe_fault_handler).
+            let why = "it was hit while another probe ran on the same CPU; before Linux 5.14, each read of memory \
+                       that failed counts too";
             let runs = counted(*nmissed, "run");
             return write!(f, "{runs} of `{probe}` {was} skipped by the kernel (NMISSED): {why}");
         }
@@ -262,7 +265,7 @@ mod tests {
             "0 shown, 0 lost\n  \
              190 returns were skipped by the kernel (NMISSED): write `r300:acc f sk=$retval`, which has room for 300 calls at a time\n  \
              1 return was skipped by the kernel (NMISSED): write `r4096:big f`, which has room for 4096 calls at a time\n  \
-             2 runs of `in` were skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU\n  \
+             2 runs of `in` were skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU; before Linux 5.14, each read of memory that failed counts too\n  \
              1 return was skipped by the kernel (NMISSED): write `r1024:more f`, which has room for 1024 calls at a time\n  \
              1 return was skipped by the kernel (NMISSED): `most` has room for 4096 calls at a time, and no kernel gives more"
         );

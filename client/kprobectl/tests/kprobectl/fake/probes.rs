@@ -223,12 +223,21 @@ impl ProbeService for Services {
         request: Request<Streaming<CheckProbesRequest>>,
     ) -> Answer<Self::CheckProbesStream> {
         let mut requests = request.into_inner();
-        let mut text = Vec::new();
+        let (mut text, mut listings) = (Vec::new(), false);
         while let Some(piece) = requests.message().await? {
             text.extend(piece.text);
+            listings |= piece.listings;
         }
         let text = String::from_utf8(text).map_err(|error| Status::internal(error.to_string()))?;
-        Ok(Response::new(Box::pin(tokio_stream::iter(answers::checks(&text)).map(Ok))))
+        let mut checks = answers::checks(&text);
+        if listings {
+            let checked = checks.iter_mut().flat_map(|answer| &mut answer.checked);
+            let events = checked.filter(|checked| checked.definition.starts_with("sched/"));
+            events
+                .flat_map(|event| &mut event.check)
+                .for_each(|check| check.schema = Some(answers::schema()));
+        }
+        Ok(Response::new(Box::pin(tokio_stream::iter(checks).map(Ok))))
     }
 
     async fn list_hits(&self, request: Request<ListHitsRequest>) -> Answer<ListHitsResponse> {

@@ -3,10 +3,11 @@
 use super::dangers::TABLE;
 use super::{probe, v6_1, v6_12, v7_3};
 use crate::definition::Features;
+use crate::definition::diagnostic::merged;
 use crate::definition::guard::{
     END, Reason, Unproven, companion_name, end_companion_name, guarded, reads_memory, warnings,
 };
-use crate::definition::{Code, Severity};
+use crate::definition::{Code, Diagnostic, Severity, Span};
 
 fn guard(text: &str, features: &Features) -> (String, Vec<usize>) {
     let guarded = guarded(&probe(text, features), features);
@@ -119,7 +120,27 @@ fn the_writer_is_told_of_values_that_are_unproven() {
     // not.
     let old = Features::from_readme("ustring");
     assert_eq!(guard("p f +0(%di)", &old), ("p:g/e f +0(%di)".to_owned(), vec![0]));
-    assert!(warned("p f +0(%di) %si", &old)[0].2.starts_with("kernels from 6.5"));
+    assert!(warned("p f +0(%di) %si", &old)[0].2.starts_with("kernels from 6.5, and those of 6.1 since"));
+}
+
+#[test]
+fn warnings_of_one_kind_are_one() {
+    let text = "p f a=+0(%di) b=+8(%di)";
+    let warning = |place: &str, message: &str| {
+        let start = text.find(place).unwrap();
+        Diagnostic::warning(Code::Unproven, Span::new(start, start + place.len()), message)
+    };
+    let said = |warnings| merged(warnings, text).into_iter().map(|one| one.message).collect::<Vec<_>>();
+    assert_eq!(
+        said(vec![warning("+0(%di)", "a"), warning("+8(%di)", "b")]),
+        ["a; the same holds for `+8(%di)`"]
+    );
+    // Arguments of a short form have the place of the whole text.
+    assert_eq!(
+        said(["a", "b", "c"].map(|message| warning(text, message)).into()),
+        ["a; the same holds for 2 more"]
+    );
+    assert_eq!(said(vec![warning("+0(%di)", "a")]), ["a"]);
 }
 
 /// Every number from memory has a companion or is marked; the line contains nothing that harms the

@@ -220,6 +220,10 @@ fn hints_are_those_of_this_kernel() {
     let oldest = hint("p f x=%di:nonsense", &Features::from_readme(""));
     assert!(!["char", "symstr", "ustring", "%pd"].iter().any(|ty| oldest.contains(ty)), "{oldest}");
     assert!(hint("p f x=%di:path", &v6_12()).contains("`%pd`"));
+    // An old kernel whose types are known has paths, in place of the types of newer kernels.
+    let old = Features::from_readme("ustring");
+    assert!(hint("p f x=%di:%pD", &old).contains("through its offsets"));
+    assert!(hint("p f x=%di:%pD", &old.with_types(true)).contains("write `path` for the whole path"));
     assert!(hint("p:a~b/e f", &v6_12()).contains("`_` and `-`"));
     assert!(!hint("p:a~b/e f", &Features::from_readme("")).contains('-'));
     // What is left of `f=+0($arg2):ustring`, `f=$arg1:u8` and `f=$arg1` in double quotes.

@@ -54,6 +54,18 @@ fn functions_are_described() {
         };
         assert_eq!(problem.hint.as_deref(), Some(expected));
     }
+    // A part of this kernel that is a module of others, and a module that is not loaded.
+    for (name, expected) in [
+        ("vfs_open", "`vfs_open` is in the kernel itself: leave `xfs:` out"),
+        ("xfs_absent", "load it first: `modprobe xfs`"),
+    ] {
+        let Err(DescribeError::Function(problem)) = describe_function(name, Some("xfs"), &kernel.facts)
+        else {
+            panic!()
+        };
+        assert_eq!(problem.message, "no module `xfs` is loaded");
+        assert_eq!(problem.hint.as_deref(), Some(expected));
+    }
 }
 
 #[test]

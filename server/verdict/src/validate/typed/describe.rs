@@ -59,8 +59,14 @@ fn find(name: &str, module: Option<&str>, facts: &KernelFacts) -> Result<Functio
         let at = Span::new(0, name.len());
         let exists = facts.symbols.named(name, module).next().is_some();
         let problem = problems::unknown(at, &unknown);
+        let absent = module.filter(|module| !facts.symbols.has_module(module));
         DescribeError::Function(if exists {
             problem
+        } else if let Some(module) = absent {
+            let message = format!("no module `{module}` is loaded");
+            let load = || format!("load it first: `modprobe {module}`");
+            let hint = spelling::built_in(name, module, facts).unwrap_or_else(load);
+            Diagnostic::error(Code::NoBtfEntry, at, message).with_hint(hint)
         } else {
             let hint = spelling::known_otherwise(name, module, facts)
                 .or_else(|| type_named(name, facts))
