@@ -91,7 +91,7 @@ fn what_can_not_be_guarded_is_named() {
 fn warned(text: &str, features: &Features) -> Vec<(Code, String, String)> {
     let found = warnings(&probe(text, features), features);
     assert!(found.iter().all(|warning| warning.severity == Severity::Warning));
-    let part = |warning: &crate::definition::Diagnostic| text[warning.span.range()].to_owned();
+    let part = |warning: &Diagnostic| text[warning.span.range()].to_owned();
     found.iter().map(|warning| (warning.code, part(warning), warning.hint.clone().unwrap())).collect()
 }
 
