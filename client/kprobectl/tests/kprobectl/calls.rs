@@ -33,7 +33,7 @@ fn a_call_is_one_line_at_its_return() {
     let note = "` is `p do_sys_openat2 filename:ustring` and `r4096 do_sys_openat2 fd=$retval:s32`\n";
     assert_has(
         &stderr,
-        &[note, ", 3 shown, 0 lost\n", "\n  2 calls with both ends\n  1 calls without an entry: "],
+        &[note, ", 3 shown, 0 lost\n", "\n  2 calls with both ends\n  1 call without an entry: "],
     );
     let log = fake.log_of_holds();
     let made: Vec<_> = log.iter().filter(|change| change.starts_with("create")).collect();
@@ -56,10 +56,10 @@ fn what_lacks_an_end_is_named_and_is_no_loss() {
                  12:00:00.001040 [000] sh-133  do_sys_openat2 filename=\"/dev/tty\" -> (gap)\n\
                  12:00:00.006001 [000] cat-131 do_sys_openat2 filename=\"/etc/hosts\" -> fd=3 1.0us\n";
     assert!(stdout.ends_with(lines), "{stdout}");
-    let counts = "\n  4 calls with both ends\n  1 calls without an entry: begun before the first event, or skipped by \
-                  the kernel (NMISSED)\n  1 calls beside lost events\n";
+    let counts = "\n  4 calls with both ends\n  1 call without an entry: begun before the first event, or skipped by \
+                  the kernel (NMISSED)\n  1 call beside lost events\n";
     assert_has(&stderr, &["lost: 12 events of CPU 0", "6 shown, at least 12 lost\n", counts]);
-    assert!(!stderr.contains("are not shown"), "two events are one call: {stderr}");
+    assert!(!stderr.contains("not shown"), "two events are one call: {stderr}");
 }
 
 #[test]

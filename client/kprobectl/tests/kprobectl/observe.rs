@@ -33,7 +33,7 @@ fn observe_text() {
     observing 2 probes
     lost: 12 events of CPU 1 before 2026-01-31T12:00:00.001000: the kernel's ring buffer was full
     1 shown, 12 lost
-      2 more came, and are not shown
+      2 more came, not shown
       12 lost: the kernel's ring buffer was full
     "#);
     assert_snapshot!(fake.run(&["observe", "-n", "2", "--fields", "dfd,location", "--order", "time", "-q"]), @r#"
@@ -283,7 +283,7 @@ fn observe_says_what_the_kernel_could_do() {
     observing 2 probes
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
     1 shown, 12 lost
-      2 more came, and are not shown
+      2 more came, not shown
       12 lost: the kernel's ring buffer was full
     "#);
 }

@@ -35,7 +35,7 @@ fn figure(said: &str, words: &str) -> Option<u64> {
 /// Events that the daemon had for the command and that were shown, by the summary.
 fn figures(said: &str) -> (u64, u64) {
     let shown = figure(said, " shown, ").unwrap_or_else(|| panic!("{said}"));
-    (shown + figure(said, " more came, and are not shown").unwrap_or(0), shown)
+    (shown + figure(said, " more came, not shown").unwrap_or(0), shown)
 }
 
 #[test]
@@ -52,9 +52,9 @@ fn probes_are_there_for_their_events_alone() {
     lost: 12 events of CPU 1 before 12:00:00.001000: the kernel's ring buffer was full
     15 recorded, 2 shown, 12 lost
       7 of them were not selected
-      6 more came, and are not shown
+      6 more came, not shown
       12 lost: the kernel's ring buffer was full
-      1 runs of `kprobes/open` were skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU
+      1 run of `kprobes/open` was skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU
     "#);
     let log = fake.log_of_holds();
     assert_eq!(log, ["hold", MADE, ENABLED, DELETED, "hold ended"]);
@@ -283,7 +283,7 @@ fn what_the_daemon_does_not_send_at_the_end_is_not_called_nothing() {
     let (code, said) = end(start(&fake, &["trace", "p:open do_sys_openat2", "--", "true"]));
     assert_eq!(code, Some(0), "{said}");
     let told = "15 recorded, 3 shown, at least 12 lost\n  7 of them were not selected\n  12 lost: the kernel's ring buffer was full\n  \
-                1 runs of `kprobes/open` were skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU\n  \
+                1 run of `kprobes/open` was skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU\n  \
                 the last events may be missing: the daemon did not send them in time\n";
     assert!(said.ends_with(told), "{said}");
 }

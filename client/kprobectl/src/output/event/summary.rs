@@ -7,6 +7,7 @@ use kprobed_client::api::{HitProfile, Probe, ProbeKind};
 use kprobed_client::event::{Incomplete, Loss, LossCause};
 
 use super::text::cause;
+use crate::output::data::counted;
 
 /// Counts of a stream.
 #[derive(Debug, Default)]
@@ -74,15 +75,17 @@ impl SkippedRuns {
 impl fmt::Display for SkippedRuns {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let Self { probe, kind, definition, hits, nmissed } = self;
+        let was = if *nmissed == 1 { "was" } else { "were" };
         if *kind != ProbeKind::Return {
             let why = "it was hit while another probe ran on the same CPU";
-            return write!(f, "{nmissed} runs of `{probe}` were skipped by the kernel (NMISSED): {why}");
+            let runs = counted(*nmissed, "run");
+            return write!(f, "{runs} of `{probe}` {was} skipped by the kernel (NMISSED): {why}");
         }
         let after = definition.strip_prefix('r');
         let rest = after.map(|rest| rest.trim_start_matches(|c: char| c.is_ascii_digit()));
         let digits = after.zip(rest).and_then(|(after, rest)| after.strip_suffix(rest));
         let now: u64 = digits.and_then(|digits| digits.parse().ok()).unwrap_or(0);
-        write!(f, "{nmissed} returns were skipped by the kernel (NMISSED): ")?;
+        write!(f, "{} {was} skipped by the kernel (NMISSED): ", counted(*nmissed, "return"))?;
         if now >= MOST_INSTANCES {
             return write!(f, "`{probe}` has room for {now} calls at a time, and no kernel gives more");
         }
@@ -160,29 +163,32 @@ impl fmt::Display for Summary {
             several => write!(f, ", {several} reconnects")?,
         }
         if let Some(Recorded { unselected: unselected @ 1.., .. }) = self.recorded {
-            write!(f, "\n  {unselected} of them were not selected")?;
+            let were = if unselected == 1 { "was" } else { "were" };
+            write!(f, "\n  {unselected} of them {were} not selected")?;
         }
         // A call has one event for each of its ends.
         let in_calls = self.calls.iter().map(|(why, calls)| if why.is_none() { 2 * calls } else { *calls });
         let further = arrived.saturating_sub(self.shown - self.shown_calls).saturating_sub(in_calls.sum());
         if further > 0 {
-            write!(f, "\n  {further} more came, and are not shown")?;
+            write!(f, "\n  {further} more came, not shown")?;
         }
         for (why, lost) in &self.lost {
             write!(f, "\n  {} lost", lost.events)?;
             if lost.uncounted_gaps > 0 {
-                write!(f, " and {} gaps of unknown size", lost.uncounted_gaps)?;
+                write!(f, " and {} of unknown size", counted(lost.uncounted_gaps, "gap"))?;
             }
             write!(f, ": {}", cause(*why))?;
         }
         let calls: u64 = self.calls.values().sum();
         if self.shown_calls < calls {
-            write!(f, "\n  {} of {calls} calls are shown", self.shown_calls)?;
+            let are = if calls == 1 { "is" } else { "are" };
+            write!(f, "\n  {} of {} {are} shown", self.shown_calls, counted(calls, "call"))?;
         }
         for (incomplete, calls) in &self.calls {
+            let calls = counted(*calls, "call");
             match incomplete {
-                None => write!(f, "\n  {calls} calls with both ends"),
-                Some(why) => write!(f, "\n  {calls} calls {why}"),
+                None => write!(f, "\n  {calls} with both ends"),
+                Some(why) => write!(f, "\n  {calls} {why}"),
             }?;
         }
         for skipped in self.skipped.values() {
@@ -207,9 +213,9 @@ mod tests {
         // The command had enough, and did not read the rest.
         let recorded = Some(Recorded { events: 202, unselected: 0 });
         let summary = Summary { delivered: 150, shown: 3, recorded, ..Summary::default() };
-        assert_eq!(summary.to_string(), "202 recorded, 3 shown, 0 lost\n  199 more came, and are not shown");
+        assert_eq!(summary.to_string(), "202 recorded, 3 shown, 0 lost\n  199 more came, not shown");
         let summary = Summary { delivered: 202, shown: 3, ..Summary::default() };
-        assert_eq!(summary.to_string(), "3 shown, 0 lost\n  199 more came, and are not shown");
+        assert_eq!(summary.to_string(), "3 shown, 0 lost\n  199 more came, not shown");
         let recorded = Some(Recorded { events: 3, unselected: 0 });
         let summary = Summary { delivered: 3, shown: 3, recorded, ..Summary::default() };
         assert_eq!(summary.to_string(), "3 recorded, 3 shown, 0 lost");
@@ -235,6 +241,26 @@ mod tests {
     }
 
     #[test]
+    fn one_is_not_many() {
+        let recorded = Some(Recorded { events: 4, unselected: 1 });
+        let mut summary = Summary { delivered: 3, recorded, ..Summary::default() };
+        summary.count_call(None);
+        assert_eq!(
+            summary.to_string(),
+            "4 recorded, 0 shown, 0 lost\n  1 of them was not selected\n  1 more came, not shown\n  \
+             0 of 1 call is shown\n  1 call with both ends"
+        );
+        summary.count_call(None);
+        assert!(
+            summary.to_string().ends_with("\n  0 of 2 calls are shown\n  2 calls with both ends"),
+            "{summary}"
+        );
+        let probe = Probe { name: "in".to_owned(), kind: ProbeKind::Entry.into(), ..Probe::default() };
+        let skipped = SkippedRuns::of(&probe, &HitProfile { hits: 1, nmissed: 1, ..HitProfile::default() });
+        assert!(skipped.unwrap().to_string().starts_with("1 run of `in` was skipped by the kernel"));
+    }
+
+    #[test]
     fn skipped_runs_are_in_the_summary_with_what_to_write() {
         let skipped = |kind: ProbeKind, definition: &str, hits, nmissed| {
             let name = definition.split([':', ' ']).nth(1).unwrap().to_owned();
@@ -257,10 +283,10 @@ mod tests {
             summary.to_string(),
             "0 shown, 0 lost\n  \
              190 returns were skipped by the kernel (NMISSED): write `r300:acc f sk=$retval`, which has room for 300 calls at a time\n  \
-             1 returns were skipped by the kernel (NMISSED): write `r4096:big f`, which has room for 4096 calls at a time\n  \
+             1 return was skipped by the kernel (NMISSED): write `r4096:big f`, which has room for 4096 calls at a time\n  \
              2 runs of `in` were skipped by the kernel (NMISSED): it was hit while another probe ran on the same CPU\n  \
-             1 returns were skipped by the kernel (NMISSED): write `r1024:more f`, which has room for 1024 calls at a time\n  \
-             1 returns were skipped by the kernel (NMISSED): `most` has room for 4096 calls at a time, and no kernel gives more"
+             1 return was skipped by the kernel (NMISSED): write `r1024:more f`, which has room for 1024 calls at a time\n  \
+             1 return was skipped by the kernel (NMISSED): `most` has room for 4096 calls at a time, and no kernel gives more"
         );
     }
 }

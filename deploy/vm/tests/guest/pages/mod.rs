@@ -188,7 +188,7 @@ fn other_outputs_are_found(_: &Fixture) -> Result<()> {
     let shown = lines(
         "TIME [CPU] COMM-TID PROBE (LOCATION) FIELDS\n\
          05:44:18.233129 [000] cat-273 kprobes/open name=\"busybox\" flags=32800 bad=(fault)\n\
-         3 recorded, 3 shown, 0 lost\n  1 more came, and are not shown",
+         3 recorded, 3 shown, 0 lost\n  1 more came, not shown",
     );
     let event = "21:00:01.000001 [013] kworker/0:1-9  kprobes/open name=\"a b\" flags=0x8000 bad=(fault)";
     let printed = [shown[0], event, event, "2172 recorded, 3 shown, 9 lost"];
