@@ -57,6 +57,8 @@ fn is_by_source(place: &str) -> bool {
     let (mark, rest) = (&place[at..=at], &place[at + 1..]);
     match mark {
         ";" | "@" => true,
+        // An offset in a program, as in `uprobe_events`, is not a line: the daemon says what it is.
+        ":" if place.starts_with('/') && rest.starts_with("0x") => false,
         ":" => rest.starts_with(|c: char| c.is_ascii_digit()),
         _ => false,
     }
@@ -131,6 +133,7 @@ mod tests {
             "vfs_read;if*{",
             "p:slow vfs_read:11 count",
             "p vfs_read:11",
+            "p /usr/src/linux/fs/read_write.c:468",
             "nf_tables:nft_do_chain:3 pkt",
             "nf_tables:net/netfilter/nf_tables_core.c:120",
             "r:back vfs_read@fs/read_write.c $retval",
@@ -147,6 +150,8 @@ mod tests {
             "p:x nf_tables:nft_do_chain",
             "r16:x vfs_read $retval",
             "p vfs_read @jiffies",
+            "p:bash /bin/bash:0x4245c0 %ip",
+            "r /bin/bash:0x4245c0",
             "nf_tables:nft_do_chain",
             "sched:sched_switch",
             "tracepoint:sched:sched_switch",

@@ -102,6 +102,11 @@ impl FilterError {
         Self { code, span, message: message.into(), hint: hint.into() }
     }
 
+    /// Whether the filter ends where a term is expected: behind `&&`, `||` or `!`.
+    pub fn is_cut_off(&self) -> bool {
+        self.code == FilterCode::ExpectField && self.span.start == self.span.end
+    }
+
     /// Whether the filter may be good for the events of another probe: a field is not known for this one.
     pub fn is_unknown_field(&self) -> bool {
         self.code == FilterCode::FieldNotFound

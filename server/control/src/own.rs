@@ -132,6 +132,15 @@ pub(super) fn refuse_harm(tracefs: &Tracefs, event: &ProbeName, filter: &str) ->
     harm.map_or(Ok(()), |found| Err(Error::refused_filter("filter", filter, &found)))
 }
 
+/// Refuses a filter that the kernel has taken although a term is missing at its end: the kernel ignores the operator
+/// before the end, and kernels since a fix of 2026 refuse it.
+pub(super) fn refuse_cut_off(field: &'static str, filter: &str) -> Result<(), Error> {
+    match Filter::parse(filter) {
+        Err(found) if found.is_cut_off() => Err(Error::refused_filter(field, filter, &found)),
+        _ => Ok(()),
+    }
+}
+
 /// The filter of a probe as the kernel gets it: over what it records, which is not always what is shown. It lets
 /// nothing pass because of a value that could not be read.
 pub(super) fn kernel_filter(

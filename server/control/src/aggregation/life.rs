@@ -328,7 +328,8 @@ impl Controller {
         executor.try_filter(event, &recorded).map_err(|refused| {
             let found = probe.schema.as_deref().and_then(|schema| executor.what_is_wrong(filter, schema));
             Error::kernel_filter((field, filter), &refused, found.as_ref())
-        })
+        })?;
+        own::refuse_cut_off(field, filter)
     }
 
     fn aggregation_instance(&mut self) -> Result<Instance, Error> {

@@ -7,6 +7,7 @@ use std::ops::Range;
 use std::sync::OnceLock;
 
 use kprobed_filter::Functions;
+use kprobed_filter::names::most_edits;
 
 use super::similar::SimilarNames;
 use super::symbol::{Located, Symbol};
@@ -197,7 +198,7 @@ impl SymbolTable {
         rest.iter().filter_map(|index| self.entries.get(*index as usize)).map(|entry| self.symbol(*entry))
     }
 
-    /// Names of code that are at most two edits away from `name`, the nearest first.
+    /// Names of code that are at most [`most_edits`] away from `name`, the nearest first.
     pub fn similar_code_names(&self, name: &str) -> Vec<&str> {
         let name_of = |place: u32| self.by_name.get(place as usize).map_or("", |index| self.name_at(*index));
         let index = self.similar.get_or_init(|| {
@@ -209,7 +210,8 @@ impl SymbolTable {
             names.dedup_by_key(|(_, name)| *name);
             SimilarNames::new(&names)
         });
-        index.find(name, name_of).into_iter().map(|(_, place)| name_of(place)).collect()
+        let found = index.find(name, name_of).into_iter();
+        found.filter(|(edits, _)| *edits <= most_edits(name)).map(|(_, place)| name_of(place)).collect()
     }
 
     /// Addresses of the kernel's own code and data.
@@ -413,6 +415,15 @@ ffffffffc0000040 t ext4_open\t[ext4]
             [module..module + 0x40, module + 0x40..module + 0x40 + MODULE_SYMBOL_MAX_BYTES]
         );
         assert!(table.functions(Some("xfs")).is_empty());
+    }
+
+    #[test]
+    fn a_name_of_one_letter_is_like_no_other() {
+        let table = SymbolTable::parse("ffffffff81000000 t lf\nffffffff81000010 t of\n");
+        for name in ["", "P", "f", "go"] {
+            assert!(table.similar_code_names(name).is_empty(), "{name}");
+        }
+        assert_eq!(table.similar_code_names("lff"), ["lf"]);
     }
 
     #[test]

@@ -22,13 +22,15 @@ pub fn suggestion(name: &str, module: Option<&str>, facts: &KernelFacts) -> Stri
     known_otherwise(name, module, facts).unwrap_or_else(|| similar_place(name, module, facts))
 }
 
-/// The hint for a name by which a function was or is known: it was renamed, is a system call, or the compiler has made
-/// another one of it.
+/// The hint for a name by which a function was or is known: it is not in that module, was renamed, is a system call,
+/// or the compiler has made another one of it.
 pub(super) fn known_otherwise(name: &str, module: Option<&str>, facts: &KernelFacts) -> Option<String> {
+    let outside = module.and_then(|_| place(name, None, facts));
+    let outside = outside.map(|outside| format!("did you mean `{outside}`?"));
     let today = renamed(name, facts).and_then(|candidate| place(candidate, module, facts));
     let today = today.map(|today| format!("its current name is `{today}`"));
     let call = || system_call(name, facts).filter(|_| module.is_none());
-    today.or_else(call).or_else(|| changed_by_compiler(name, module, facts))
+    outside.or(today).or_else(call).or_else(|| changed_by_compiler(name, module, facts))
 }
 
 /// The hint for a mistyped name.
@@ -38,7 +40,14 @@ pub(super) fn similar_place(name: &str, module: Option<&str>, facts: &KernelFact
     match (facts.symbols.similar_code_names(name).into_iter().find_map(here), event) {
         (Some(function), Some(event)) => format!("did you mean `{function}`, or the event `{event}`?"),
         (Some(meant), None) | (None, Some(meant)) => format!("did you mean `{meant}`?"),
-        (None, None) => ELSEWHERE.to_owned(),
+        (None, None) if name.contains(['*', '?']) => format!(
+            "a line of the kernel has no patterns: without the letter before it, `{name}` is every function that it \
+             matches, and `{name}%return` their returns"
+        ),
+        (None, None) => match module.filter(|module| facts.symbols.has_module(module)) {
+            Some(module) => format!("`kprobectl functions --module {module}` lists its functions"),
+            None => ELSEWHERE.to_owned(),
+        },
     }
 }
 

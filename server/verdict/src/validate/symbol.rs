@@ -93,7 +93,11 @@ pub(super) fn check(
                 (problem.message, problem.hint.unwrap_or_default())
             } else {
                 let hint = spelling::suggestion(name, found.module, facts);
-                (format!("the kernel has no symbol `{name}`"), hint)
+                let message = match found.module {
+                    Some(module) => format!("the module `{module}` has no symbol `{name}`"),
+                    None => format!("the kernel has no symbol `{name}`"),
+                };
+                (message, hint)
             };
         return Err(refusal(Code::BadProbeAddr, message, span).with_errno(errno as i32).with_hint(hint));
     }

@@ -166,7 +166,8 @@ impl fmt::Display for Summary {
             several => write!(f, ", {several} reconnects")?,
         }
         if let Some(Recorded { unselected: unselected @ 1.., .. }) = self.recorded {
-            write!(f, "\n  {unselected} of them were not selected")?;
+            let were = if unselected == 1 { "was" } else { "were" };
+            write!(f, "\n  {unselected} of them {were} not selected")?;
         }
         // A call has one event for each of its ends.
         let in_calls = self.calls.iter().map(|(why, calls)| if why.is_none() { 2 * calls } else { *calls });
@@ -183,7 +184,8 @@ impl fmt::Display for Summary {
         }
         let calls: u64 = self.calls.values().sum();
         if self.shown_calls < calls {
-            write!(f, "\n  {} of {calls} calls are shown", self.shown_calls)?;
+            let are = if calls == 1 { "is" } else { "are" };
+            write!(f, "\n  {} of {} {are} shown", self.shown_calls, counted(calls, "call"))?;
         }
         for (incomplete, calls) in &self.calls {
             let calls = counted(*calls, "call");
@@ -239,6 +241,26 @@ mod tests {
         );
         (summary.shown, summary.shown_calls) = (5, 5);
         assert!(!summary.to_string().contains("are shown"), "{summary}");
+    }
+
+    #[test]
+    fn one_is_not_many() {
+        let recorded = Some(Recorded { events: 4, unselected: 1 });
+        let mut summary = Summary { delivered: 3, recorded, ..Summary::default() };
+        summary.count_call(None);
+        assert_eq!(
+            summary.to_string(),
+            "4 recorded, 0 shown, 0 lost\n  1 of them was not selected\n  1 more came, not shown\n  \
+             0 of 1 call is shown\n  1 call with both ends"
+        );
+        summary.count_call(None);
+        assert!(
+            summary.to_string().ends_with("\n  0 of 2 calls are shown\n  2 calls with both ends"),
+            "{summary}"
+        );
+        let probe = Probe { name: "in".to_owned(), kind: ProbeKind::Entry.into(), ..Probe::default() };
+        let skipped = SkippedRuns::of(&probe, &HitProfile { hits: 1, nmissed: 1, ..HitProfile::default() });
+        assert!(skipped.unwrap().to_string().starts_with("1 run of `in` was skipped by the kernel"));
     }
 
     #[test]

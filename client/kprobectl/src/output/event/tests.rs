@@ -318,6 +318,8 @@ fn gaps_are_told_and_counted() {
         text.push_str(&String::from_utf8(line).unwrap());
     }
     text.push_str(&summary.to_string());
+    let one = local_time.loss(&gap(LossCause::Overrun, Some(1), 1));
+    assert!(one.starts_with("1 event of CPU 1 before "), "{one}");
     insta::assert_snapshot!(text, @r#"
     7 events of CPU 1 before 00:00:01.500000: the kernel's ring buffer was full
     {"type":"loss","cause":"overrun","cpu":1,"count":7,"before":"1970-01-01T00:00:01.500000000Z","before_ns":5,"gaps":1}

@@ -8,6 +8,8 @@ use jiff::tz::TimeZone;
 use kprobed_client::event::format;
 use kprobed_client::event::{Interruption, Loss, LossCause, PauseReason, RecordingPause};
 
+use crate::output::data::counted;
+
 /// Format of times.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub(crate) enum TimeForm {
@@ -56,7 +58,7 @@ impl LocalTime {
         let mut text = match loss.count {
             None => "some events".to_owned(),
             Some(0) => "already reported events".to_owned(),
-            Some(count) => format!("{count} events"),
+            Some(count) => counted(count, "event"),
         };
         // Writing to a string cannot fail.
         if let Some(cpu) = loss.cpu {

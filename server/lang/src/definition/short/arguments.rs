@@ -12,6 +12,9 @@
 //! | `comm` | `comm=$comm` |
 //! | `str(NAME)` | `NAME:ustring` or `NAME:string`, whichever memory it points to |
 //!
+//! A type can follow `argN`, `retval` and `comm` (`retval:s32`), and a path those of them that have members
+//! (`retval->f_mode`).
+//!
 //! Every other word is one of the kernel's language. A parameter of one of these names is meant before the word.
 
 use super::super::Span;
@@ -143,20 +146,29 @@ impl Scope<'_> {
             if let Some(words) = in_call(call, name, value.text) {
                 return Ok(Some(words));
             }
-        } else if self.parameter(value.text).is_some() {
+        }
+        let (head, rest) =
+            value.text.split_at(value.text.find(['-', '.', ':', '[']).unwrap_or(value.text.len()));
+        if self.call.is_none() && self.parameter(head).is_some() {
             return Ok(None);
         }
-        Ok(match value.text {
-            "*" if name.is_none() && self.call.is_none() => Some(vec!["$arg*".to_owned()]),
-            "retval" => named("retval", "$retval"),
-            "comm" => named("comm", "$comm"),
-            other => match number(other).filter(|_| self.call.is_none()) {
+        // What the kernel names after its last member, unless it has a name.
+        let member = |value: &str| {
+            let before = name.map(|name| format!("{name}=")).unwrap_or_default();
+            Some(vec![format!("{before}{value}{rest}")])
+        };
+        let is_value = rest.is_empty() || rest.starts_with(':');
+        let is_path = rest.starts_with("->");
+        Ok(match head {
+            "*" if rest.is_empty() && name.is_none() && self.call.is_none() => Some(vec!["$arg*".to_owned()]),
+            "retval" if is_value => named("retval", &format!("$retval{rest}")),
+            "retval" if is_path => member("$retval"),
+            "comm" if is_value => named("comm", &format!("$comm{rest}")),
+            other => match number(other).filter(|_| self.call.is_none() && (is_value || is_path)) {
                 Some(index) => match self.numbered(index) {
-                    Some(parameter) => Some(vec![match name {
-                        Some(name) => format!("{name}={}", parameter.name),
-                        None => parameter.name.clone(),
-                    }]),
-                    None => named(other, &format!("$arg{}", index.saturating_add(1))),
+                    Some(parameter) => member(&parameter.name),
+                    None if is_value => named(other, &format!("$arg{}{rest}", index.saturating_add(1))),
+                    None => None,
                 },
                 None => None,
             },

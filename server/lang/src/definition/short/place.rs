@@ -98,6 +98,25 @@ const OTHER_PROBES: [(&str, &str); 11] = [
     ("iter", "a list of the kernel's objects"),
 ];
 
+/// Letters with which other lines of `dynamic_events` begin, what they define, and what to write instead.
+const OTHER_LINES: [(&str, &str, &str); 4] = [
+    (
+        "f",
+        "a probe of a function by fprobe",
+        "begin the line with `p`, or with `r` for the return of the function",
+    ),
+    ("t", "a probe of a tracepoint", "write the event alone, as `tracepoint:GROUP:EVENT`"),
+    ("e", "a probe of an event", "write the event alone, as `tracepoint:GROUP:EVENT`"),
+    ("s", "a synthetic event", "`kprobectl latency START END` measures from one event to another"),
+];
+
+/// Why a line that begins with this letter is not read, if it is one of the kernel's other lines.
+fn other_line(letter: &str, span: Span) -> Option<Diagnostic> {
+    let (letter, what, hint) = OTHER_LINES.iter().find(|(other, ..)| *other == letter)?;
+    let message = format!("`{letter}` begins a line for {what}, which kprobed does not read");
+    Some(refused(span, message, (*hint).to_owned()))
+}
+
 /// Whether a word before a colon is of another tool, for a probe that kprobed does not have.
 pub fn is_of_other_tools(word: &str) -> bool {
     other_probe(word).is_some()
@@ -169,19 +188,30 @@ fn alone(word: Word<'_>, has_arguments: bool, is_list: bool, names: &dyn KernelN
             "write `kprobe:FUNCTION`, `kretprobe:FUNCTION`, `tracepoint:GROUP:EVENT` or `syscall:NAME`";
         return Some(Err(refused(word.span(), message, hint.to_owned())));
     }
+    let could_begin_line = has_arguments && !is_list;
     if let Some((group, event)) = word.split_once('/') {
+        let problem = group.split_once(':').and_then(|(letter, _)| other_line(letter.text, word.span()));
+        if let Some(problem) = problem.filter(|_| could_begin_line) {
+            return Some(Err(problem));
+        }
         return events(word, (group.text, event.text), names);
     }
     if let Some((before, after)) = word.split_once(':') {
-        return of_group_or_module(word, before.text, after, names);
+        return of_group_or_module(word, before.text, after, could_begin_line, names);
     }
     // `pjunk f` is a line of the kernel with junk, unless `pjunk` is a function.
-    let could_be_line = word.text.starts_with(['p', 'r']) && has_arguments && !is_list;
+    let could_be_line = word.text.starts_with(['p', 'r']) && could_begin_line;
     let is_plain = Spelling::of(word).is_some_and(|spelling| spelling.is_plain(word));
     let is_known =
         || names.has_function(None, word.text) == Some(true) || names.system_call(word.text).is_some();
     if could_be_line && is_plain && !is_known() {
         return None;
+    }
+    // On a kernel of which nothing is known, it can be a function.
+    let is_unknown = || names.has_function(None, word.text) == Some(false);
+    let problem = other_line(word.text, word.span()).filter(|_| could_begin_line && is_unknown());
+    if let Some(problem) = problem {
+        return Some(Err(problem));
     }
     function(word, false, names)
 }
@@ -256,7 +286,13 @@ fn events(word: Word<'_>, (group, event): (&str, &str), names: &dyn KernelNames)
 }
 
 /// `WORD:NAME` whose word is not a keyword: events of a group, or functions of a module.
-fn of_group_or_module(word: Word<'_>, group: &str, after: Word<'_>, names: &dyn KernelNames) -> Reading {
+fn of_group_or_module(
+    word: Word<'_>,
+    group: &str,
+    after: Word<'_>,
+    could_begin_line: bool,
+    names: &dyn KernelNames,
+) -> Reading {
     let name = after.text;
     let events = names.events()?;
     let full = format!("{group}/{name}");
@@ -304,6 +340,9 @@ fn of_group_or_module(word: Word<'_>, group: &str, after: Word<'_>, names: &dyn 
             None
         }
         (true, false) => {
+            if let Some(problem) = other_line(group, word.span()).filter(|_| could_begin_line) {
+                return Some(Err(problem));
+            }
             let spelling = Spelling::of(after);
             let function = spelling.map_or(name, |spelling| spelling.name);
             let message = format!("the host has no event `{full}`, and no module `{group}` is loaded");

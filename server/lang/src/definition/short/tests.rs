@@ -128,7 +128,7 @@ fn lines(text: &str) -> Result<Vec<String>, (String, String)> {
 const OPENAT: &str = "p __x64_sys_openat dfd=regs->di:s32 filename=+0(regs->si):ustring";
 
 /// Texts, and the lines for which they stand.
-const TABLE: [(&str, &[&str]); 74] = [
+const TABLE: [(&str, &[&str]); 84] = [
     // Functions.
     ("vfs_read", &["p vfs_read $arg*"]),
     (" vfs_read  # who reads", &["p vfs_read $arg*"]),
@@ -163,6 +163,16 @@ const TABLE: [(&str, &[&str]); 74] = [
     ("vfs_read comm", &["p vfs_read comm=$comm"]),
     ("vfs_read%return retval", &["r vfs_read retval=$retval"]),
     ("vfs_read%return n=retval", &["r vfs_read n=$retval"]),
+    ("vfs_read%return retval:s32 n=retval:x64", &["r vfs_read retval=$retval:s32 n=$retval:x64"]),
+    ("vfs_read%return retval->x m=retval->y:u8", &["r vfs_read $retval->x m=$retval->y:u8"]),
+    ("openat%return retval:s32", &["r __x64_sys_openat retval=$retval:s32"]),
+    ("vfs_read comm:string", &["p vfs_read comm=$comm:string"]),
+    ("vfs_read arg2:u64 n=arg2:x32", &["p vfs_read count:u64 n=count:x32"]),
+    ("vfs_read arg0->f_mode m=arg0->f_mode:x32", &["p vfs_read file->f_mode m=file->f_mode:x32"]),
+    ("no_types arg1:u32 n=arg1:u32", &["p no_types arg1=$arg2:u32 n=$arg2:u32"]),
+    ("no_types arg0->x", &["p no_types arg0->x"]),
+    ("takes_comm comm->x arg0:u8", &["p takes_comm comm->x arg0:u8"]),
+    ("vfs_read%return retval->x", &["r vfs_read $retval->x"]),
     ("vfs_read str(buf)", &["p vfs_read buf:ustring"]),
     ("vfs_read t=str(arg1) str(file)", &["p vfs_read t=buf:ustring file:string"]),
     ("takes_comm comm arg0", &["p takes_comm comm arg0"]),
@@ -296,6 +306,14 @@ fn what_cannot_be_meant_says_what_can() {
         ("twice", "2 groups have an event `twice`", "`one/twice` or `two/twice`"),
         ("uprobe:/bin/sh:main", "a probe of a program", "write `kprobe:FUNCTION`"),
         ("interval:s:1", "a timer", "kretprobe:FUNCTION"),
+        ("f:foo vfs_read count", "`f` begins a line for a probe of a function", "with `p`, or with `r`"),
+        ("f:g/foo vfs_read count", "`f` begins a line for a probe of a function", "with `p`, or with `r`"),
+        ("f vfs_read count", "`f` begins a line for a probe of a function", "with `p`, or with `r`"),
+        ("t sched_switch prev_pid", "for a probe of a tracepoint", "as `tracepoint:GROUP:EVENT`"),
+        ("e:foo sched.sched_switch pid=$prev_pid", "a probe of an event", "as `tracepoint:GROUP:EVENT`"),
+        ("s:foo u64 x", "a synthetic event", "latency START END"),
+        // Alone, it is a name.
+        ("f:foo", "no event `f/foo`", "write `p f:foo`"),
         ("tracepoint:sched_swich", "no event `sched_swich`", "tracepoint:GROUP:EVENT"),
         ("tracepoint:a/b/c", "not the name of an event", "GROUP/EVENT"),
         ("syscall:opnat", "no system call `opnat`", "__x64_sys_*"),

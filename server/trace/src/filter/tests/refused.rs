@@ -97,6 +97,17 @@ fn types() {
 }
 
 #[test]
+fn a_filter_that_ends_where_a_term_is_expected_is_cut_off() {
+    let is_cut_off = |text: &str| Filter::parse(text).is_err_and(|error| error.is_cut_off());
+    for text in ["u8 == 1 &&", "u8 == 1 || ", "u8 == 1 && !", "u8 == 1 && (", "!"] {
+        assert!(is_cut_off(text), "{text}");
+    }
+    for text in ["", "0", "u8 == 1", "u8 ==", "u8", "()", "u8 == 1)", "== 1", "u8 == 1 && == 2"] {
+        assert!(!is_cut_off(text), "{text}");
+    }
+}
+
+#[test]
 fn names_are_offered() {
     let hint = |text: &str| bind(text).expect_err(text).hint;
     assert!(hint("s46 == 1").starts_with("did you mean `s16`? there are u8, s16,"));

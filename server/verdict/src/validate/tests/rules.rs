@@ -325,6 +325,25 @@ fn functions_are_listed_by_name() {
     assert_eq!(functions::similar_names("fisrt", &kernel.facts), ["first"]);
 }
 
+/// The kernel itself has the function, or nothing has it.
+#[test]
+fn what_a_module_does_not_have_is_looked_for_outside_of_it() {
+    let kernel = kernel("", "");
+    let refused = |text: &str| {
+        let Some(refusal) = kernel.check(text).refusal else { panic!("{text}") };
+        (refusal.message, refusal.hint.unwrap_or_default())
+    };
+    let (message, hint) = refused("p mod:first");
+    assert_eq!(message, "the module `mod` has no symbol `first`");
+    assert_eq!(hint, "did you mean `first`?");
+    assert_eq!(refused("p mod:nothing_like_it").1, "`kprobectl functions --module mod` lists its functions");
+    let (message, hint) = refused("p nothing_like_it");
+    assert_eq!(message, "the kernel has no symbol `nothing_like_it`");
+    assert!(hint.starts_with("a function of a module that is not loaded"), "{hint}");
+    let (_, hint) = refused("p zz_*");
+    assert!(hint.contains("has no patterns") && hint.contains("`zz_*%return`"), "{hint}");
+}
+
 /// The kernel's own reason is about the function that lies there, which the writer did not mean.
 #[test]
 fn places_behind_the_end_are_refused_as_such() {

@@ -422,6 +422,10 @@ fn hints_offer_names_that_there_are() {
         kernel.refused("p vfs_open ^x", "NO_BTFARG"),
         "its parameters are `path`, `flags`, `how`; `kprobectl vars vfs_open` shows its variables, by debug information"
     );
+    assert_eq!(
+        kernel.refused("p vfs_open ^if", "NO_BTFARG"),
+        "a filter does not belong into a definition: give it with `--filter`"
+    );
     assert_eq!(kernel.refused("p task_look task->^com", "NO_BTF_FIELD"), "did you mean `comm`?");
     assert_eq!(kernel.refused("p task_look task->^counter", "NO_BTF_FIELD"), "did you mean `usage.counter`?");
     assert_eq!(kernel.refused("p vfs_open path->dentry->^len", "NO_BTF_FIELD"), "did you mean `d_name.len`?");

@@ -71,8 +71,11 @@ fn find(name: &str, module: Option<&str>, facts: &KernelFacts) -> Result<Functio
             let hint = spelling::known_otherwise(name, module, facts)
                 .or_else(|| type_named(name, facts))
                 .unwrap_or_else(|| spelling::similar_place(name, module, facts));
-            Diagnostic::error(Code::NoBtfEntry, at, format!("the kernel has no function `{name}`"))
-                .with_hint(hint)
+            let message = match module.filter(|module| facts.symbols.has_module(module)) {
+                Some(module) => format!("the module `{module}` has no function `{name}`"),
+                None => format!("the kernel has no function `{name}`"),
+            };
+            Diagnostic::error(Code::NoBtfEntry, at, message).with_hint(hint)
         })
     })
 }

@@ -45,6 +45,7 @@ fn known_elsewhere(name: &str) -> Option<String> {
         (_, Some(number)) => format!("write `$arg{number}`: the kernel counts arguments from 1"),
         ("comm", _) => "write `$comm`".to_owned(),
         ("retval", _) => "write `$retval`, in a return probe (`r`)".to_owned(),
+        ("if", _) => "a filter does not belong into a definition: give it with `--filter`".to_owned(),
         ("pid" | "tid" | "tgid" | "cpu", _) => {
             "leave it out: every event has its CPU, and the thread, the process and the name of its task"
                 .to_owned()
