@@ -112,8 +112,8 @@ async fn add_from_a_file() {
     kprobes/open
     kprobes/read
     -- stderr
-    note: a hit takes 500±250 ns (an estimate: this host was not measured)
-    note: a hit takes 1000±500 ns (an estimate: this host was not measured)
+    note: `kprobes/open`: a hit takes 500±250 ns (an estimate: this host was not measured)
+    note: `kprobes/read`: a hit takes 1000±500 ns (an estimate: this host was not measured)
     note: this would be done, in the tracing directory:
       echo 'p:kprobes/open do_sys_openat2' >> kprobe_events
       echo 'r:kprobes/read vfs_read' >> kprobe_events
@@ -175,8 +175,8 @@ async fn add_from_a_file() {
     kprobes/open
     kprobes/read
     -- stderr
-    note: a hit takes 500±250 ns (an estimate: this host was not measured)
-    note: a hit takes 1000±500 ns (an estimate: this host was not measured)
+    note: `kprobes/open`: a hit takes 500±250 ns (an estimate: this host was not measured)
+    note: `kprobes/read`: a hit takes 1000±500 ns (an estimate: this host was not measured)
     ");
     assert_snapshot!(host.run(&["list", "--no-headers"]), @"
     exit: 0
