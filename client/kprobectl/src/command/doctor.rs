@@ -77,9 +77,8 @@ async fn repair(client: &Client, arguments: &Arguments, output: &mut Output) -> 
         if !message.is_empty() {
             output.remark(&format!("`{name}` was not repaired: {message}"));
         }
-        if matches!(probe.outcome(), ReconcileOutcome::NotDue | ReconcileOutcome::LeftAlone) {
-            let again = "another program changes it again and again";
-            output.remark(&format!("{again}: `kprobectl doctor --repair --force` repairs `{name}` now"));
+        if let Some(why) = why_not_now(probe.outcome()) {
+            output.remark(&format!("{why}: `kprobectl doctor --repair --force` repairs `{name}` now"));
         }
     }
     if probes.is_empty() {
@@ -91,6 +90,17 @@ async fn repair(client: &Client, arguments: &Arguments, output: &mut Output) -> 
     let is_well = |outcome| matches!(outcome, ReconcileOutcome::AsWanted | ReconcileOutcome::Repaired);
     let all_well = probes.iter().all(|probe| is_well(probe.outcome()));
     Ok(if all_well { Exit::Success } else { Exit::Refused })
+}
+
+/// Why a probe that is not as it was requested is not repaired now, though that is possible.
+fn why_not_now(outcome: ReconcileOutcome) -> Option<&'static str> {
+    match outcome {
+        ReconcileOutcome::NotDue => {
+            Some("it was repaired a short time ago, and the daemon waits longer each time")
+        }
+        ReconcileOutcome::LeftAlone => Some("another program changes it again and again"),
+        _ => None,
+    }
 }
 
 /// Prints what is known about the host, what was checked and what to do.
@@ -147,4 +157,17 @@ fn show_checks(checks: &[HostCheck], output: &mut Output) -> io::Result<()> {
         output.line(&format!("{head} {}: {}", check.id, one_line(&check.fix)))?;
     }
     Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_that_was_repaired_once_is_not_said_to_be_changed_again_and_again() {
+        let why = |outcome| why_not_now(outcome).unwrap_or_default();
+        assert!(why(ReconcileOutcome::NotDue).starts_with("it was repaired a short time ago"));
+        assert!(why(ReconcileOutcome::LeftAlone).contains("again and again"));
+        assert_eq!(why_not_now(ReconcileOutcome::Repaired), None);
+    }
 }
