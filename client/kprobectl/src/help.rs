@@ -167,7 +167,7 @@ mod tests {
         assert!(
             of(&["kprobectl", "trace", "-p", "1", "vfs_read"]).contains("tip: `--pid N` is for a process")
         );
-        assert_eq!((tips().count(), OTHER_TOOLS.lines().count()), (17, 17));
+        assert_eq!((tips().count(), OTHER_TOOLS.lines().count()), (18, 18));
         for (words, tip) in tips() {
             for word in words.split(' ') {
                 assert!(of(&["kprobectl", word]).contains(&format!("tip: {tip}")), "{word}");
