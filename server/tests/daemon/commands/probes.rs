@@ -93,6 +93,13 @@ async fn add() {
     error: standard input has more than one definition
     hint: `-f -` reads several
     ");
+    assert_snapshot!(host.run(&["add", "p:open do_sys_openat2 dfd=%di", "p:read vfs_read n=%dx"]), @"
+    exit: 2
+    -- stdout
+    -- stderr
+    error: there is more than one definition
+    hint: `-f FILE` reads several, one on each line
+    ");
     assert_snapshot!(host.run(&["list", "-o", "name"]), @"
     exit: 0
     -- stdout
