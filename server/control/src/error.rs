@@ -245,7 +245,8 @@ impl Error {
         let tracing = "/sys/kernel/tracing";
         let hint = format!(
             "`grep . {tracing}/events/{name}/enable {tracing}/events/{name}/trigger \
-             {tracing}/instances/*/events/{name}/enable` shows where it is enabled (1), and its triggers; perf is in no file"
+             {tracing}/instances/*/events/{name}/enable` shows where it is enabled (1), and its triggers; \
+             perf is in no file"
         );
         Self::of_probe(Reason::IN_USE, name, message).fix(&hint)
     }
