@@ -169,7 +169,7 @@ mod tests {
         );
         // The command that bpftrace runs, and a number of events elsewhere.
         assert!(of(&["kprobectl", "trace", "-c", "ls", "openat"]).contains("`kprobectl trace openat -- ls`"));
-        assert_eq!((tips().count(), OTHER_TOOLS.lines().count()), (17, 17));
+        assert_eq!((tips().count(), OTHER_TOOLS.lines().count()), (18, 18));
         for (words, tip) in tips() {
             for word in words.split(' ') {
                 assert!(of(&["kprobectl", word]).contains(&format!("tip: {tip}")), "{word}");

@@ -40,6 +40,9 @@ pub(super) struct Account {
     disabled: u64,
     /// The kernel's count of hits when it was disabled; absent while it is enabled.
     disabled_at: Option<u64>,
+    /// Hits while it was being switched off: between the counts before and after. The kernel records nothing from
+    /// early on, and counts until the probe is out of its code. Those that were recorded are among it.
+    switched_off: u64,
     /// Whether it had a filter at any time.
     pub(super) had_filter: bool,
     /// Whether another program also recorded the event at any time.
@@ -66,7 +69,8 @@ pub struct Terms {
     pub lost: Option<u64>,
     /// Hits while the daemon paused recording. A part of `lost`.
     pub paused: u64,
-    /// Hits while the probe was disabled and another program kept it armed.
+    /// Hits while the probe was disabled and another program kept it armed, and those that were not recorded while
+    /// it was being switched off: at most so many as came then.
     pub disabled: u64,
     /// Hits that the filter held back; if there was a filter, the daemon's own hits are included.
     /// Absent if it is not known.
@@ -113,10 +117,11 @@ impl Account {
         self.suspect || self.unexplained > 0
     }
 
-    /// It was disabled; the kernel counted so many hits by then.
-    pub(super) const fn note_disabled(&mut self, hits: u64) {
+    /// It was disabled; the kernel counted so many hits by then, and so many of them while it was being switched off.
+    pub(super) const fn note_disabled(&mut self, hits: u64, meanwhile: u64) {
         if self.disabled_at.is_none() {
             self.disabled_at = Some(hits);
+            self.switched_off += meanwhile;
         }
     }
 
@@ -149,6 +154,10 @@ impl Account {
         let paused = self.paused.min(not_read - disabled);
         let lost = is_known.then(|| of_buffers.saturating_add(paused).min(not_read - disabled));
         let rest = lost.map(|lost| not_read - disabled - lost);
+        // Only what is missing was not recorded.
+        let switched_off = self.switched_off.min(rest.unwrap_or(0));
+        let disabled = disabled + switched_off;
+        let rest = rest.map(|rest| rest - switched_off);
         // If nothing is missing, nothing was lost, whatever was changed.
         let (filtered, own, unexplained) = if self.suspect && rest != Some(0) {
             (None, None, rest)
@@ -292,7 +301,7 @@ mod tests {
                     add(&mut self.truth.lost, hits);
                 }
                 Step::Disabled(hits) => {
-                    self.account.note_disabled(self.now.hits.hits);
+                    self.account.note_disabled(self.now.hits.hits, 0);
                     let hits = self.unread(hits);
                     self.truth.disabled += hits;
                     // In the middle of it the count is known as well.
@@ -394,7 +403,7 @@ mod tests {
             baseline in counters(),
             now in counters(),
             [enabled, has_filter, is_shared, is_suspect, is_mended]: [bool; 5],
-            [paused, around, before]: [u16; 3],
+            [paused, around, before, switched_off]: [u16; 4],
         ) {
             let mut account = Account::begin(baseline, enabled, has_filter);
             if is_shared {
@@ -408,6 +417,7 @@ mod tests {
                 account.suspect = true;
             }
             account.note_pause(paused.into(), around.into());
+            account.note_disabled(baseline.hits.hits.max(now.hits.hits), switched_off.into());
             let terms = account.terms(&now);
             let Terms { not_read, lost, paused, disabled, filtered, own, unexplained, .. } = terms;
             let parts = [lost, Some(disabled), filtered, own, unexplained];
@@ -484,6 +494,34 @@ mod tests {
         world.account.note_pause(0, 5);
         let terms = world.account.terms(&world.now);
         assert_eq!((terms.own, terms.unexplained), (Some(0), Some(0)));
+    }
+
+    #[test]
+    fn hits_while_a_probe_is_switched_off_are_not_called_own() {
+        let mut world = World::new(Sample::default(), false);
+        for step in [Step::Recorded(6), Step::Own(1), Step::Overwritten(2)] {
+            world.step(step);
+        }
+        // Of seven hits between the counts before and after, two were recorded.
+        world.step(Step::Recorded(2));
+        world.unread(5);
+        world.account.note_disabled(world.now.hits.hits, 7);
+        let parts = |world: &World| {
+            let terms = world.account.terms(&world.now);
+            (terms.lost, terms.disabled, terms.own, terms.unexplained)
+        };
+        // How many of them were recorded is not known, and what was lost is.
+        assert_eq!(parts(&world), (Some(2), 6, Some(0), Some(0)));
+        world.account.note_enabled(world.now.hits.hits);
+        for step in [Step::Own(3), Step::Recorded(4)] {
+            world.step(step);
+        }
+        assert_eq!(parts(&world), (Some(2), 7, Some(2), Some(0)));
+        // If nothing is missing, all were recorded.
+        let mut world = World::new(Sample::default(), false);
+        world.step(Step::Recorded(5));
+        world.account.note_disabled(world.now.hits.hits, 5);
+        assert_eq!(parts(&world), (Some(0), 0, Some(0), Some(0)));
     }
 
     #[test]

@@ -310,7 +310,7 @@ impl Controller {
 
     /// Enters into the account of a probe what was done, whether it succeeded or not.
     fn note(&mut self, job: &mut Job, before: Option<&Probe>) {
-        let Job { probe, outcome, source, hits, until_now, .. } = job;
+        let Job { probe, outcome, source, hits, hits_meanwhile, until_now, .. } = job;
         if let (Ok(()), Some(source)) = (&outcome, source.take()) {
             // Other programs can have had an adopted one armed until it was switched on here.
             let counted = until_now.as_mut();
@@ -340,7 +340,7 @@ impl Controller {
         if !now.is_to_record()
             && let Some(hits) = hits_now
         {
-            live.account.note_disabled(hits);
+            live.account.note_disabled(hits, *hits_meanwhile);
         }
     }
 

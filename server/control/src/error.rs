@@ -242,7 +242,13 @@ impl Error {
             "`{name}` is in use outside of this daemon (enabled in another tracing instance, held by a trigger, or \
              attached by perf)"
         );
-        Self::of_probe(Reason::IN_USE, name, message)
+        let tracing = "/sys/kernel/tracing";
+        let hint = format!(
+            "`grep . {tracing}/events/{name}/enable {tracing}/events/{name}/trigger \
+             {tracing}/instances/*/events/{name}/enable` shows where it is enabled (1), and its triggers; \
+             perf is in no file"
+        );
+        Self::of_probe(Reason::IN_USE, name, message).fix(&hint)
     }
 
     /// The kernel has the definition and has not registered the probe.

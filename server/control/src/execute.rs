@@ -91,10 +91,16 @@ impl Executor<'_> {
     fn disable(&self, jobs: &mut [&mut Job]) {
         let mut jobs = those(jobs, |job| job.is_next(&Step::Disable));
         for jobs in jobs.chunks_mut(SWITCHED_AT_ONCE) {
+            self.count(jobs);
+            let before: Vec<_> = jobs.iter().map(|job| job.hits).collect();
             for job in &mut *jobs {
                 job.take_step(|probe, _step| self.set_enabled(probe, false));
             }
             self.count(jobs);
+            for (job, before) in jobs.iter_mut().zip(before) {
+                job.hits_meanwhile =
+                    job.hits.zip(before).map_or(0, |(after, before)| after.saturating_sub(before));
+            }
         }
     }
 

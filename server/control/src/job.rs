@@ -27,6 +27,8 @@ pub(super) struct Job {
     pub(super) source: Option<Arc<EventSource>>,
     /// How often it had been hit by the time that it was switched.
     pub(super) hits: Option<u64>,
+    /// How many of these hits came while it was being switched off.
+    pub(super) hits_meanwhile: u64,
     /// What the kernel had counted of an event that is adopted.
     pub(super) until_now: Option<Hits>,
     /// Its event could not be taken back.
@@ -45,6 +47,7 @@ impl Job {
             done: Vec::new(),
             source: None,
             hits: None,
+            hits_meanwhile: 0,
             until_now: None,
             left_behind: false,
             outcome: Ok(()),

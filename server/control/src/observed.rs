@@ -223,7 +223,7 @@ fn repaired(probe: &Probe, switches: &Switches, by_hand: String) -> String {
     match switches.repaired_every.filter(|_| probe.left_alone.is_none()) {
         Some(interval) => format!(
             "the daemon repairs it automatically: a reconcile pass runs every {interval:?}, and waits longer if it is changed again and again; \
-             `kprobectl doctor --repair` runs one now"
+             `kprobectl doctor --repair --force` runs one now, and waits for nothing"
         ),
         None => by_hand,
     }
@@ -371,6 +371,8 @@ mod tests {
         for event in &undone {
             let by_itself = hint(&on, event, &repairs);
             assert!(by_itself.contains("a reconcile pass runs every 30s"), "{event:?}: {by_itself}");
+            // Without --force, it would not touch one that was repaired a short time ago.
+            assert!(by_itself.contains("`kprobectl doctor --repair --force`"), "{event:?}: {by_itself}");
             assert!(hint(&on, event, &all_on()).starts_with("enable the probe"), "{event:?}");
         }
         let altered = altered_file(InstanceFile::Recording);

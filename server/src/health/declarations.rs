@@ -57,7 +57,12 @@ impl Declarations {
                 ID,
                 match state.files {
                     None => format!("no file declares probes: there is no directory `{directory}`"),
-                    Some(files) => format!("{files} files in `{directory}` declare {} probes", state.probes),
+                    Some(files) => {
+                        let (noun, verb) =
+                            if files == 1 { ("file", "declares") } else { ("files", "declare") };
+                        let probes = if state.probes == 1 { "probe" } else { "probes" };
+                        format!("{files} {noun} in `{directory}` {verb} {} {probes}", state.probes)
+                    }
                 },
             );
         };
@@ -114,6 +119,11 @@ mod tests {
         assert_eq!(
             declarations.check(|_| true).finding,
             "2 files in `/etc/kprobed/probes.d` declare 5 probes"
+        );
+        declarations.set(DeclarationState { files: Some(1), probes: 1, ..good.clone() });
+        assert_eq!(
+            declarations.check(|_| true).finding,
+            "1 file in `/etc/kprobed/probes.d` declares 1 probe"
         );
         let problems = (1..6).map(|line| problem("a.yaml", line)).collect();
         declarations.set(DeclarationState { problems, ..good });

@@ -77,9 +77,8 @@ async fn repair(client: &Client, arguments: &Arguments, output: &mut Output) -> 
         if !message.is_empty() {
             output.remark(&format!("`{name}` was not repaired: {message}"));
         }
-        if matches!(probe.outcome(), ReconcileOutcome::NotDue | ReconcileOutcome::LeftAlone) {
-            let again = "another program changes it again and again";
-            output.remark(&format!("{again}: `kprobectl doctor --repair --force` repairs `{name}` now"));
+        if let Some(why) = why_not_now(probe.outcome()) {
+            output.remark(&format!("{why}: `kprobectl doctor --repair --force` repairs `{name}` now"));
         }
     }
     if probes.is_empty() {
@@ -98,6 +97,17 @@ fn buffers(host: &GetHostResponse) -> String {
     let GetHostResponse { cpus, buffer_kib, sub_buffer_bytes, .. } = host;
     let cpus = counted(*cpus, "CPU");
     format!("{cpus}, {buffer_kib} KiB each, sub-buffers of {sub_buffer_bytes} bytes")
+}
+
+/// Why a probe that is not as it was requested is not repaired now, though that is possible.
+fn why_not_now(outcome: ReconcileOutcome) -> Option<&'static str> {
+    match outcome {
+        ReconcileOutcome::NotDue => {
+            Some("it was repaired a short time ago, and the daemon waits longer each time")
+        }
+        ReconcileOutcome::LeftAlone => Some("another program changes it again and again"),
+        _ => None,
+    }
 }
 
 /// Prints what is known about the host, what was checked and what to do.
@@ -166,5 +176,13 @@ mod tests {
         };
         assert_eq!(of(1), "1 CPU, 64 KiB each, sub-buffers of 4096 bytes");
         assert_eq!(of(2), "2 CPUs, 64 KiB each, sub-buffers of 4096 bytes");
+    }
+
+    #[test]
+    fn one_that_was_repaired_once_is_not_said_to_be_changed_again_and_again() {
+        let why = |outcome| why_not_now(outcome).unwrap_or_default();
+        assert!(why(ReconcileOutcome::NotDue).starts_with("it was repaired a short time ago"));
+        assert!(why(ReconcileOutcome::LeftAlone).contains("again and again"));
+        assert_eq!(why_not_now(ReconcileOutcome::Repaired), None);
     }
 }

@@ -18,6 +18,10 @@ use super::{Exit, Failure};
 /// Joins the words of a definition, or reads one from standard input when the only word is `-`.
 pub(super) async fn definition(words: &[String]) -> Result<String, Failure> {
     if words != ["-"] {
+        if words.len() > 1 && words.iter().all(|word| is_definition(word)) {
+            let hint = "`-f FILE` reads several, one on each line";
+            return Err(Failure::usage("there is more than one definition", hint));
+        }
         return Ok(words.join(" "));
     }
     let text = standard_input().await?;
@@ -29,6 +33,12 @@ pub(super) async fn definition(words: &[String]) -> Result<String, Failure> {
             Err(Failure::usage("standard input has more than one definition", "`-f -` reads several"))
         }
     }
+}
+
+/// Whether a word of the command line is a whole line, as in `'p:read vfs_read'`.
+fn is_definition(word: &str) -> bool {
+    let begins = word.strip_prefix(['p', 'r']).is_some_and(|rest| rest.starts_with([':', ' ']));
+    begins && word.trim().contains(' ')
 }
 
 /// All of a file, or of standard input if the file is `-`.

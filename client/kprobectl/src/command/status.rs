@@ -182,6 +182,7 @@ struct StatusView {
     hits_per_second: Option<f64>,
     busiest: Vec<Busy>,
     events_read: Option<String>,
+    /// Null too if another program has emptied a buffer: how many events were in it is counted nowhere.
     events_lost: Option<String>,
     /// Of all probes whose loss is not shared with others.
     ledger_closes: Option<bool>,
@@ -246,7 +247,8 @@ impl StatusView {
             events_lost: sum(&mut ledger.buffers.iter().map(|buffer| {
                 let refused = buffer.commit_overrun.saturating_add(buffer.dropped_events);
                 buffer.overrun.saturating_add(refused).saturating_add(buffer.taken)
-            })),
+            }))
+            .filter(|_| ledger.buffers.iter().all(|buffer| buffer.resets == 0)),
             ledger_closes: has_ledger.then(|| ledger_closes(ledger)),
             ledger_settled: has_ledger.then_some(ledger.settled),
             subscribers: has_ledger.then_some(ledger.subscribers.len()),
@@ -418,7 +420,9 @@ fn show(status: &Status, output: &mut Output) -> io::Result<bool> {
         let states: Vec<_> = states.collect();
         if states.is_empty() { "none".to_owned() } else { states.join(", ") }
     });
-    let events = view.events_read.zip(view.events_lost).map(|(read, lost)| {
+    let events = view.events_read.map(|read| {
+        let emptied = || "an unknown number of events (another program emptied a buffer)".to_owned();
+        let lost = view.events_lost.unwrap_or_else(emptied);
         let closes = match (view.ledger_closes, view.ledger_settled) {
             (Some(true), _) => "closes",
             (_, Some(true)) => "DOES NOT CLOSE",
@@ -450,7 +454,7 @@ fn show(status: &Status, output: &mut Output) -> io::Result<bool> {
 
 #[cfg(test)]
 mod tests {
-    use kprobed_client::api::{HitRate, HitSeries, ProbeLedger, ProbeState};
+    use kprobed_client::api::{BufferLedger, HitRate, HitSeries, ProbeLedger, ProbeState};
 
     use super::*;
 
@@ -521,6 +525,19 @@ mod tests {
         assert!(is_well(&status));
         status.ledger.probes = vec![ProbeLedger { unexplained: Some(4), ..ProbeLedger::default() }];
         assert!(!is_well(&status));
+    }
+
+    #[test]
+    fn what_was_in_a_buffer_that_another_program_emptied_is_not_called_nothing() {
+        let mut status = with(ProbeState::Armed);
+        status.ledger.buffers = vec![BufferLedger { read: 9, overrun: 2, ..BufferLedger::default() }; 2];
+        let lost = |status: &Status| {
+            let view = StatusView::new(status);
+            (view.events_read, view.events_lost)
+        };
+        assert_eq!(lost(&status), (Some("18".to_owned()), Some("4".to_owned())));
+        status.ledger.buffers[1].resets = 1;
+        assert_eq!(lost(&status), (Some("18".to_owned()), None));
     }
 
     #[test]

@@ -152,11 +152,7 @@ impl Output {
                 ))?;
             }
         }
-        let mut states = Table::new(&["SINCE", "STATE", "WHY"]);
-        for record in &past.states {
-            let state = Cell::text(state_name(record.state()).0);
-            states.row(vec![Cell::time(record.time.as_ref()), state, Cell::text(&record.state_message)]);
-        }
+        let states = history(&past.states);
         let mut fields = Table::new(&["FIELD", "TYPE", "FAULTS"]);
         if let Some(schema) = &probe.schema {
             // A schema that the library does not understand is shown without types.
@@ -182,11 +178,46 @@ impl Output {
     }
 }
 
+/// The states that a probe had, each with its reason: a sentence.
+fn history(states: &[ProbeStateRecord]) -> Table {
+    let mut table = Table::new(&["SINCE", "STATE", "WHY"]).ending_in_sentences(true);
+    for record in states {
+        let state = Cell::text(state_name(record.state()).0);
+        table.row(vec![Cell::time(record.time.as_ref()), state, Cell::text(&record.state_message)]);
+    }
+    table
+}
+
 #[cfg(test)]
 mod tests {
     use kprobed_client::api::{HitRate, HitSeries, ProbeState};
 
     use super::*;
+    use crate::output::table::Page;
+    use crate::output::terminal::Style;
+
+    #[test]
+    fn the_reason_of_a_state_is_broken_and_not_left_out() {
+        let record = |seconds, state: ProbeState, why: &str| ProbeStateRecord {
+            state: state.into(),
+            state_message: why.to_owned(),
+            time: Some(prost_types::Timestamp { seconds, nanos: 0 }),
+            ..ProbeStateRecord::default()
+        };
+        let why = "it was hit 75810 times a second, each hit takes 1074 ns";
+        let states = [record(60, ProbeState::Tripped, why), record(0, ProbeState::Armed, "")];
+        let page = Page { room: Some(60), ..Page::endless(Style::new(false)) };
+        let table = history(&states);
+        let (text, left_out) = table.render(page);
+        assert!(left_out.is_empty(), "{left_out:?}");
+        insta::assert_snapshot!(text, @r"
+        SINCE                 STATE    WHY
+        1970-01-01T00:01:00Z  tripped  it was hit 75810 times a
+                                       second, each hit takes 1074
+                                       ns
+        1970-01-01T00:00:00Z  armed    -
+        ");
+    }
 
     fn point(seconds: i64, covered_seconds: u32, hits: u64) -> HitRate {
         let start_time = Some(prost_types::Timestamp { seconds, nanos: 0 });

@@ -123,11 +123,29 @@ impl Output {
         for probe in probes {
             self.probe_warnings(probe);
             self.note_state(probe);
-            if let Some(cost) = &probe.hit_cost {
-                self.note(&cost::hit_in_words(cost));
+        }
+        self.note_costs(probes);
+        Ok(())
+    }
+
+    /// Prints on stderr what hits take: what several probes have in common, once.
+    fn note_costs(&mut self, probes: &[Probe]) {
+        let mut costs = Vec::<(String, Vec<&str>)>::new();
+        for probe in probes {
+            let Some(cost) = &probe.hit_cost else { continue };
+            let words = cost::hit_in_words(cost);
+            match costs.iter_mut().find(|(said, _)| *said == words) {
+                Some((_, names)) => names.push(probe.name.as_str()),
+                None => costs.push((words, vec![probe.name.as_str()])),
             }
         }
-        Ok(())
+        for (words, names) in &costs {
+            match names.as_slice() {
+                _ if costs.len() == 1 => self.note(words),
+                [name] => self.note(&format!("`{name}`: {words}")),
+                _ => self.note(&format!("{} probes: {words}", names.len())),
+            }
+        }
     }
 
     /// Prints on stderr what the writer of a probe should know.
@@ -250,7 +268,7 @@ impl Output {
 #[cfg(test)]
 mod tests {
     use clap::Parser as _;
-    use kprobed_client::api::Lease;
+    use kprobed_client::api::{HitCost, Lease};
 
     use super::*;
     use crate::global::Global;
@@ -276,6 +294,27 @@ mod tests {
             output.into_kept().messages,
             "note: `kprobes/storm` is tripped: over its budget\n\
              hint: `kprobectl enable kprobes/storm` arms it again\n"
+        );
+    }
+
+    #[test]
+    fn what_a_hit_takes_is_said_once_for_all_of_which_it_is_true() {
+        let probe = |name: &str, ns| Probe {
+            name: name.to_owned(),
+            hit_cost: Some(HitCost { ns, error_ns: 20.0, calibrated: true }),
+            ..Default::default()
+        };
+        let said = |probes: &[Probe]| {
+            let Options { global } = Options::parse_from(["kprobectl", "--color", "never"]);
+            let mut output = Output::new(&global).keeping();
+            output.probes_created(probes).unwrap();
+            output.into_kept().messages
+        };
+        let [one, two, other] = [probe("a/one", 500.0), probe("a/two", 500.0), probe("a/other", 900.0)];
+        assert_eq!(said(&[one.clone(), two.clone()]), "note: a hit takes 500±20 ns\n");
+        assert_eq!(
+            said(&[one, other, two]),
+            "note: 2 probes: a hit takes 500±20 ns\nnote: `a/other`: a hit takes 900±20 ns\n"
         );
     }
 

@@ -38,7 +38,7 @@ impl Shell {
         );
         let guest = self.guest.start(cache, "shell", 0, &[])?;
         progress::note(greeting(guest.machine.release()));
-        let mut command = Command::new("sh").env("PS1", "\\h:\\w# ").terminal(size()?);
+        let mut command = interactive(size()?);
         if let Ok(terminal) = env::var("TERM") {
             command = command.env("TERM", terminal);
         }
@@ -53,6 +53,11 @@ impl Shell {
         shown.context("showing what the guest writes")?;
         Ok(ExitCode::from(status.shell_code()))
     }
+}
+
+/// A shell on a terminal, for as long as a person likes.
+fn interactive(size: Size) -> Command {
+    Command::new("sh").env("PS1", "\\h:\\w# ").terminal(size).unlimited()
 }
 
 /// Commands to try.
@@ -108,5 +113,16 @@ impl Drop for Raw {
     fn drop(&mut self) {
         // A terminal that is gone needs nothing.
         tcsetattr(io::stdin(), OptionalActions::Now, &self.before).ok();
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_shell_does_not_end_by_itself() {
+        let command = format!("{:?}", interactive(Size { rows: 24, columns: 80 }));
+        assert!(command.contains("limit: None"), "{command}");
     }
 }

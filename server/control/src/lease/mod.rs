@@ -351,6 +351,7 @@ mod tests {
     fn a_probe_that_stays_is_called_switched_off_only_if_it_is() {
         let trouble = Trouble { code: "HOLD_ENDED", reason: HOLD_ENDED.to_owned(), hint: String::new() };
         let busy = Error::in_use("a/b");
+        assert!(busy.hint().contains("/instances/*/events/a/b/enable"), "{}", busy.hint());
         let off = still_there(&trouble, &busy, None);
         assert!(off.reason.contains("still in the kernel, switched off: `a/b` is in use"), "{}", off.reason);
         let refused = Error::new(Reason::TRACEFS, "no such device");

@@ -93,6 +93,13 @@ async fn add() {
     error: standard input has more than one definition
     hint: `-f -` reads several
     ");
+    assert_snapshot!(host.run(&["add", "p:open do_sys_openat2 dfd=%di", "p:read vfs_read n=%dx"]), @"
+    exit: 2
+    -- stdout
+    -- stderr
+    error: there is more than one definition
+    hint: `-f FILE` reads several, one on each line
+    ");
     assert_snapshot!(host.run(&["list", "-o", "name"]), @"
     exit: 0
     -- stdout
@@ -112,8 +119,8 @@ async fn add_from_a_file() {
     kprobes/open
     kprobes/read
     -- stderr
-    note: a hit takes 500±250 ns (an estimate: this host was not measured)
-    note: a hit takes 1000±500 ns (an estimate: this host was not measured)
+    note: `kprobes/open`: a hit takes 500±250 ns (an estimate: this host was not measured)
+    note: `kprobes/read`: a hit takes 1000±500 ns (an estimate: this host was not measured)
     note: this would be done, in the tracing directory:
       echo 'p:kprobes/open do_sys_openat2' >> kprobe_events
       echo 'r:kprobes/read vfs_read' >> kprobe_events
@@ -175,8 +182,8 @@ async fn add_from_a_file() {
     kprobes/open
     kprobes/read
     -- stderr
-    note: a hit takes 500±250 ns (an estimate: this host was not measured)
-    note: a hit takes 1000±500 ns (an estimate: this host was not measured)
+    note: `kprobes/open`: a hit takes 500±250 ns (an estimate: this host was not measured)
+    note: `kprobes/read`: a hit takes 1000±500 ns (an estimate: this host was not measured)
     ");
     assert_snapshot!(host.run(&["list", "--no-headers"]), @"
     exit: 0
