@@ -142,10 +142,10 @@ impl Scope<'_> {
         if let Some(inner) = value.text.strip_prefix("str(").and_then(|rest| rest.strip_suffix(')')) {
             return self.text(name, inner, value).map(|word| Some(vec![word]));
         }
-        if let Some(call) = self.call {
-            if let Some(words) = in_call(call, name, value.text) {
-                return Ok(Some(words));
-            }
+        if let Some(call) = self.call
+            && let Some(words) = in_call(call, name, value.text)
+        {
+            return Ok(Some(words));
         }
         let (head, rest) =
             value.text.split_at(value.text.find(['-', '.', ':', '[']).unwrap_or(value.text.len()));
