@@ -29,7 +29,8 @@ pub enum Read {
     /// Events of the host that the daemon did not define, with all of their fields.
     HostEvents,
     /// Where the kernel is in memory: numbers that become symbols, places given as an address, filters that
-    /// compare addresses, buckets of addresses. In what clients receive, addresses are hidden without this class of a rule.
+    /// compare addresses, buckets of addresses. In what clients receive, addresses are hidden without this class of
+    /// a rule.
     Addresses,
 }
 

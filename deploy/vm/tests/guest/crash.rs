@@ -6,9 +6,9 @@
 //! the kernel are drawn anew for each commit, and kernels that are tested together take different
 //! kinds. What a draw finds is mended, or is in [`KNOWN`] until it is. With `--effort full` every kind
 //! meets all four faults at one step each. With `KPROBED_VM_CRASH=all` every step meets all four, but for
-//! the inner pages of one transaction ([`is_inner_page`]): `.ci/release` has it as steps of their own. `KPROBED_VM_CRASH=delete,stop` does that for the named
-//! kinds only, and `KPROBED_VM_CRASH=delete:full` with one of the faults. It takes minutes for each kind,
-//! and `--effort full` gives a trial hours.
+//! the inner pages of one transaction ([`is_inner_page`]): `.ci/release` has it as steps of their own.
+//! `KPROBED_VM_CRASH=delete,stop` does that for the named kinds only, and `KPROBED_VM_CRASH=delete:full` with
+//! one of the faults. It takes minutes for each kind, and `--effort full` gives a trial hours.
 
 use std::env;
 use std::time::{Duration, Instant};

@@ -48,7 +48,7 @@ pub(super) const fn remedy(limit: Limit) -> &'static str {
         Limit::ChecksPerSecond => {
             "try again in a second, or check many definitions in one stream (`kprobectl check -f`)"
         }
-        Limit::LeaseMaxS => "give the probe a lease (`--lease`) that is no longer, and renew it",
+        Limit::LeaseMaxS => "give the probe a lease (`--lease`) within the limit, and renew it",
         Limit::QueueBytes => "ask for a smaller queue (`delivery.queue_bytes`), or end a stream of yours",
         Limit::HostsPerCommand => "name fewer hosts (`--hosts`, `--host-selector`)",
         Limit::Aggregations => "delete an aggregation of yours (`kprobectl aggregations delete NAME`)",

@@ -423,7 +423,7 @@ ffffffffc0000040 t ext4_open\t[ext4]
         for name in ["", "P", "f", "go"] {
             assert!(table.similar_code_names(name).is_empty(), "{name}");
         }
-        assert_eq!(table.similar_code_names("lff"), ["lf"]);
+        assert_eq!(table.similar_code_names("lff"), ["lf", "of"]);
     }
 
     #[test]

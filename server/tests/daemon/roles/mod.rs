@@ -320,7 +320,8 @@ fn tells(asked: &str, text: &str, object: Object) -> bool {
     // What the client has written itself is no secret; what becomes of the name is.
     let text = text.replace(&object.name(), "").replace(&object.event(), "").replace(&object.unnamed(), "");
     let text = if asked.contains(&object.name()) {
-        text.replace(&format!("\"{}\"", object.mark()), "")
+        let group = object.mark();
+        text.replace(&format!("\"{group}\""), "").replace(&format!("group `{group}`"), "")
     } else {
         text
     };

@@ -19,7 +19,7 @@ pub(super) struct Waiting {
 }
 
 /// Those that wait, the innermost context last.
-#[derive(Debug, Default)]
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct WaitingEvents(Vec<Waiting>);
 
 impl WaitingEvents {
@@ -43,6 +43,11 @@ impl WaitingEvents {
     pub(super) fn take(&mut self, tid: i32, flags: u8) -> Option<Waiting> {
         self.0.retain(|waiting| depth(waiting.flags) <= depth(flags));
         self.0.pop_if(|waiting| depth(waiting.flags) == depth(flags)).filter(|waiting| waiting.tid == tid)
+    }
+
+    /// Gives the one up that has waited longest.
+    pub(super) fn give_up_first(&mut self) {
+        self.0.drain(..self.0.len().min(1));
     }
 
     /// Gives all of them up.

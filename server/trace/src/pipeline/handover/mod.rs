@@ -36,8 +36,8 @@ const HELD_BYTES_MAX: usize = 16 << 20;
 /// Records that are decoded between two checks whether a batch is full.
 const RECORDS_AT_ONCE: usize = 1024;
 
-/// Most further reads for the call stack of the last event, which the kernel may still be writing, or has written to
-/// the next page.
+/// Most further reads for a call stack, which the kernel may still be writing, or has written to the next page. That can
+/// bring another event that waits: so they are counted anew, until a page does not, or the batch is full.
 const STACK_READS: usize = 64;
 
 /// Time until it may be there. The kernel goes on with nothing else before, but for interrupts.
@@ -115,22 +115,25 @@ impl Source {
         let bytes_max = if depth == Depth::Pages { TURN_BYTES } else { usize::MAX };
         let waited = decoding.waiting_event();
         let mut found = self.ring.read(buffer, depth, bytes_max, inbox, |page| decoding.page(&page));
-        for _ in 0..STACK_READS {
-            if decoding.waiting_event().is_none() {
-                break;
-            }
+        let mut reads = 0;
+        while !decoding.collector.waiting.is_empty() && reads < STACK_READS {
+            let before = decoding.collector.waiting.clone();
             let more = self.ring.read(buffer, Depth::Pages, 1, inbox, |page| decoding.page(&page));
             found = found.and(more);
             let waiting = decoding.waiting_event();
+            reads = if decoding.collector.waiting == before { reads + 1 } else { 0 };
             if more.pages == 0 {
                 std::thread::sleep(STACK_TIME);
             } else if depth == Depth::Pages && waiting.is_some() {
                 self.waited_turns = if waiting == waited { self.waited_turns + 1 } else { 0 };
                 if self.waited_turns >= STACK_TURNS {
-                    break;
+                    self.waited_turns = 0;
+                    decoding.collector.waiting.give_up_first();
                 }
-                // That of the last event there is on the page after it, and so on: the next turn begins there.
-                return Found { caught_up: false, is_published: false, ..found };
+                if !decoding.collector.waiting.is_empty() {
+                    // That of the last event there is on the page after it, and so on: the next turn begins there.
+                    return Found { caught_up: false, is_published: false, ..found };
+                }
             }
         }
         decoding.flush();

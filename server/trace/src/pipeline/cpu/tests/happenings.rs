@@ -205,6 +205,24 @@ pub(super) fn missing_stack(events: usize) -> Vec<Step> {
     vec![Step { what: stacked, times: 1 }, Step { what: fixed, times: events }]
 }
 
+/// Events with their call stacks.
+pub(super) fn stacks(events: usize) -> Vec<Step> {
+    let stacked = What::Stacked { after_ns: 10, seed: 0, callers: 3, stack: StackIs::There };
+    vec![Step { what: stacked, times: events }]
+}
+
+/// A record alone, an event whose call stack does not come, and events that interrupt it, with theirs.
+pub(super) fn stacks_behind_a_missing_one(events: usize) -> Vec<Step> {
+    let fixed = What::Fixed { after_ns: 10, seed: 1 };
+    // The lowest byte has the flags: of a task, and of an interrupt (TRACE_FLAG_HARDIRQ).
+    let stacked = |seed, stack| What::Stacked { after_ns: 10, seed, callers: 3, stack };
+    vec![
+        Step { what: fixed, times: 1 },
+        Step { what: stacked(0, StackIs::Missing), times: 1 },
+        Step { what: stacked(0x08, StackIs::There), times: events },
+    ]
+}
+
 fn stack_is() -> impl Strategy<Value = StackIs> {
     prop_oneof![
         4 => Just(StackIs::There),

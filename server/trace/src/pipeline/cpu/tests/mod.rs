@@ -270,6 +270,18 @@ fn a_call_stack_that_does_not_come_holds_up_no_events() {
     assert!(largest < 4 * BATCH_EVENTS as u64 + 100, "{largest}");
 }
 
+/// Each page begins with the stack of the last event of the page before.
+#[test]
+fn a_row_of_pages_that_end_between_an_event_and_its_stack_loses_none() {
+    let reads = std::iter::once(1).chain(std::iter::repeat_n(2, 600)).collect();
+    let manner = Manner { sub_buffer_bytes: 4096, reads, is_absolute: false, is_padded: false };
+    for depth in [Depth::Until(0), Depth::Pages] {
+        let turn = TurnOf { depth, is_waited_for: false };
+        check(&happenings::stacks(300), &manner, &[turn]);
+        check(&happenings::stacks_behind_a_missing_one(300), &manner, &[turn]);
+    }
+}
+
 proptest! {
     #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::with_cases(48) })]
 
