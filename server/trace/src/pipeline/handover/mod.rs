@@ -36,8 +36,8 @@ const HELD_BYTES_MAX: usize = 16 << 20;
 /// Records that are decoded between two checks whether a batch is full.
 const RECORDS_AT_ONCE: usize = 1024;
 
-/// Most further reads for a call stack, which the kernel may still be writing, or has written to the next page. That can
-/// bring another event that waits: so they are counted anew, until a page does not, or the batch is full.
+/// Most further reads for a call stack, which the kernel may still be writing, or has written to the next page. That
+/// can bring another event that waits: so they are counted anew, until a page does not, or the batch is full.
 const STACK_READS: usize = 64;
 
 /// Time until it may be there. The kernel goes on with nothing else before, but for interrupts.
