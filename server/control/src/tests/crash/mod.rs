@@ -297,7 +297,7 @@ const MOST_FAILURES: usize = 12;
 fn nothing_acknowledged_is_lost() {
     let begun = Instant::now();
     // Most of a case is waiting: for a grace period of the kernel below, for a lease.
-    let threads = 6 * simulated::cpus().len();
+    let threads = 20 * simulated::cpus().len();
     let runtime =
         || tokio::runtime::Builder::new_multi_thread().worker_threads(1).enable_all().build().unwrap();
     let facts = Arc::new(Facts::new());
