@@ -9,7 +9,7 @@ use kprobed_client::api::{DeletedProbe, Probe, ProbeKind, ProbeState, WatchEvent
 use kprobed_document::json::json;
 use kprobed_document::{document_of, write_duration};
 
-use super::data::{instant, moment, one_line, rfc3339};
+use super::data::{grouped, instant, moment, one_line, rfc3339};
 use super::table::Cell;
 use super::terminal::Tone;
 use super::{Column, MessageRow, Output, cost, diagnostic};
@@ -130,20 +130,13 @@ impl Output {
 
     /// Prints on stderr what hits take: what several probes have in common, once.
     fn note_costs(&mut self, probes: &[Probe]) {
-        let mut costs = Vec::<(String, Vec<&str>)>::new();
-        for probe in probes {
-            let Some(cost) = &probe.hit_cost else { continue };
-            let words = cost::hit_in_words(cost);
-            match costs.iter_mut().find(|(said, _)| *said == words) {
-                Some((_, names)) => names.push(probe.name.as_str()),
-                None => costs.push((words, vec![probe.name.as_str()])),
-            }
-        }
-        for (words, names) in &costs {
-            match names.as_slice() {
+        let costs = probes.iter().filter_map(|probe| Some((&probe.name, probe.hit_cost.as_ref()?)));
+        let costs = grouped(costs, |(_, cost)| cost::hit_in_words(cost));
+        for (words, alike) in &costs {
+            match alike.as_slice() {
                 _ if costs.len() == 1 => self.note(words),
-                [name] => self.note(&format!("`{name}`: {words}")),
-                _ => self.note(&format!("{} probes: {words}", names.len())),
+                [(name, _)] => self.note(&format!("`{name}`: {words}")),
+                _ => self.note(&format!("{} probes: {words}", alike.len())),
             }
         }
     }
