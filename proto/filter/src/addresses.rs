@@ -126,16 +126,7 @@ mod tests {
     }
 
     fn schema() -> Schema {
-        let field = |name: &str, kind| FieldSchema {
-            name: name.to_owned(),
-            kind,
-            base: None,
-            array_len: None,
-            fault_detected: true,
-            may_fault: true,
-            notation: Notation::Number,
-            is_lower_half: false,
-        };
+        let field = FieldSchema::new;
         Schema {
             fields: vec![
                 // Hides a field of all events from the kernel.

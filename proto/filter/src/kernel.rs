@@ -157,14 +157,9 @@ mod tests {
 
     fn schema() -> Schema {
         let field = |name: &str, kind, notation, is_lower_half| FieldSchema {
-            name: name.to_owned(),
-            kind,
-            base: None,
-            array_len: None,
-            fault_detected: true,
-            may_fault: true,
             notation,
             is_lower_half,
+            ..FieldSchema::new(name, kind)
         };
         let names = Names::new([(-1, "NONE"), (1, "ONE")]).unwrap();
         Schema {

@@ -78,6 +78,20 @@ impl Schema {
 }
 
 impl FieldSchema {
+    /// A field of one value, which is shown as it is recorded, and marked if it could not be read.
+    pub fn new(name: &str, kind: FieldKind) -> Self {
+        Self {
+            name: name.to_owned(),
+            kind,
+            base: None,
+            array_len: None,
+            fault_detected: true,
+            may_fault: true,
+            notation: Notation::Number,
+            is_lower_half: false,
+        }
+    }
+
     /// How many values one event has.
     #[inline]
     pub fn values_per_row(&self) -> usize {

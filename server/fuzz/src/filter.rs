@@ -3,7 +3,7 @@
 
 use std::ops::Range;
 
-use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Notation, Schema};
+use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Schema};
 use kprobed_trace::filter::{
     Binding, BoundFilter, Filter, FilterError, FilterEvent, Functions, KernelFilterFeatures,
 };
@@ -91,14 +91,9 @@ impl FilterEvent for Event {
 
 fn schema(is_return: bool) -> Schema {
     let field = |name: &str, kind, array_len| FieldSchema {
-        name: name.to_owned(),
-        kind,
         base: Some(Base::Decimal),
         array_len,
-        fault_detected: true,
-        may_fault: true,
-        notation: Notation::Number,
-        is_lower_half: false,
+        ..FieldSchema::new(name, kind)
     };
     Schema {
         fields: vec![

@@ -176,19 +176,6 @@ mod tests {
 
     use super::*;
 
-    fn field(name: &str, kind: FieldKind) -> FieldSchema {
-        FieldSchema {
-            name: name.to_owned(),
-            kind,
-            base: None,
-            array_len: None,
-            fault_detected: true,
-            may_fault: true,
-            notation: Notation::Number,
-            is_lower_half: false,
-        }
-    }
-
     fn origin(schema_id: u32, event: &str, fields: Vec<FieldSchema>) -> Arc<Origin> {
         let name = ProbeName::new("g", event).unwrap();
         let schema = Arc::new(Schema { fields, is_return: false });
@@ -207,6 +194,7 @@ mod tests {
 
     /// An event of a probe with a field of each kind, beside another probe.
     fn delivery() -> Delivery {
+        let field = FieldSchema::new;
         let fields = vec![
             FieldSchema { notation: Notation::Errno, ..field("error", FieldKind::Signed { bytes: 4 }) },
             FieldSchema {

@@ -267,16 +267,7 @@ pub(super) mod tests {
     fn buckets_of_addresses_say_where_the_kernel_is() {
         let mut probe = test_probe(1, "net/rx");
         probe.footprint.reads = kprobed_rights::Reads::NONE;
-        let field = |name: &str, bytes| FieldSchema {
-            name: name.to_owned(),
-            kind: FieldKind::Unsigned { bytes },
-            base: None,
-            array_len: None,
-            fault_detected: true,
-            may_fault: true,
-            notation: Notation::Number,
-            is_lower_half: false,
-        };
+        let field = |name: &str, bytes| FieldSchema::new(name, FieldKind::Unsigned { bytes });
         let fields = vec![field("pointer", 8), field("size", 4)];
         probe.schema = Some(Arc::new(Schema { fields, is_return: false }));
         let tells = |name: &str, bucket_size| {
@@ -296,16 +287,8 @@ pub(super) mod tests {
     fn comparisons_with_texts_of_addresses_say_where_the_kernel_is() {
         let mut probe = test_probe(1, "net/rx");
         probe.footprint.reads = kprobed_rights::Reads::NONE;
-        let field = |name: &str, notation| FieldSchema {
-            name: name.to_owned(),
-            kind: FieldKind::String,
-            base: None,
-            array_len: None,
-            fault_detected: true,
-            may_fault: true,
-            notation,
-            is_lower_half: false,
-        };
+        let field =
+            |name: &str, notation| FieldSchema { notation, ..FieldSchema::new(name, FieldKind::String) };
         let fields = vec![field("caller", Notation::Symbol), field("path", Notation::Number)];
         probe.schema = Some(Arc::new(Schema { fields, is_return: false }));
         let tells = |filter: &str| {

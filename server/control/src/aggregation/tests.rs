@@ -19,16 +19,7 @@ use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Notation, Schema};
 use kprobed_trace::filter::Proofs;
 
 fn schema() -> Schema {
-    let field = |name: &str, kind, base| FieldSchema {
-        name: name.to_owned(),
-        kind,
-        base,
-        array_len: None,
-        fault_detected: true,
-        may_fault: true,
-        notation: Notation::Number,
-        is_lower_half: false,
-    };
+    let field = |name: &str, kind, base| FieldSchema { base, ..FieldSchema::new(name, kind) };
     Schema {
         fields: vec![
             field("dfd", FieldKind::Signed { bytes: 4 }, Some(Base::Decimal)),

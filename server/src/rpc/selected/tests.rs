@@ -4,20 +4,14 @@ use kprobed_client::Error;
 use tonic::Code;
 
 use super::*;
-use kprobed_trace::decode::{Base, FieldKind, FieldSchema, Notation};
+use kprobed_trace::decode::{Base, FieldKind, FieldSchema};
 use kprobed_trace::filter::Binding;
 
 /// A probe with these fields; those that end in `$` are texts.
 fn source(name: &str, fields: &[&str]) -> Selected {
-    let field = |name: &&str| FieldSchema {
-        name: name.trim_end_matches('$').to_owned(),
-        kind: if name.ends_with('$') { FieldKind::String } else { FieldKind::Signed { bytes: 4 } },
-        base: Some(Base::Decimal),
-        array_len: None,
-        fault_detected: true,
-        may_fault: true,
-        notation: Notation::Number,
-        is_lower_half: false,
+    let field = |name: &&str| {
+        let kind = if name.ends_with('$') { FieldKind::String } else { FieldKind::Signed { bytes: 4 } };
+        FieldSchema { base: Some(Base::Decimal), ..FieldSchema::new(name.trim_end_matches('$'), kind) }
     };
     let schema = Schema { fields: fields.iter().map(field).collect(), is_return: false };
     Selected { name: name.to_owned(), schema: Arc::new(schema) }

@@ -103,14 +103,11 @@ pub(super) fn made(
             _ => (FieldKind::Unsigned { bytes }, Base::Decimal),
         };
         let field = FieldSchema {
-            name: rule.name().to_owned(),
-            kind,
             base: Some(base),
-            array_len: None,
             fault_detected,
             may_fault,
             notation: Notation::Computed,
-            is_lower_half: false,
+            ..FieldSchema::new(rule.name(), kind)
         };
         let formula = Box::new(Formula { rule: rule.clone(), parts });
         let action = Action::Computed { formula, bytes: usize::from(bytes) };

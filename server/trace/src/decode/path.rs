@@ -197,16 +197,8 @@ pub(super) fn made(
             levels: path.levels.iter().map(level).collect::<Result<_, CompileError>>()?,
             above: above.transpose()?,
         };
-        let field = FieldSchema {
-            name: path.name.clone(),
-            kind: FieldKind::String,
-            base: None,
-            array_len: None,
-            fault_detected: true,
-            may_fault: true,
-            notation: Notation::Computed,
-            is_lower_half: false,
-        };
+        let field =
+            FieldSchema { notation: Notation::Computed, ..FieldSchema::new(&path.name, FieldKind::String) };
         let action = Action::Path(Box::new(plan));
         let parts = path.parts().map(str::to_owned).collect();
         all.push(Made { parts, field, step: Step { at: 0, action, guards: Vec::new() } });

@@ -29,14 +29,9 @@ pub(super) fn is_tracing(name: &[u8]) -> bool {
 /// That field, the last one of an event.
 pub(super) fn field() -> FieldSchema {
     FieldSchema {
-        name: STACK_FIELD.to_owned(),
-        kind: FieldKind::SymbolName,
-        base: None,
-        array_len: None,
-        fault_detected: true,
         may_fault: false,
         notation: Notation::Stack,
-        is_lower_half: false,
+        ..FieldSchema::new(STACK_FIELD, FieldKind::SymbolName)
     }
 }
 

@@ -181,14 +181,8 @@ mod tests {
     fn numbers_are_compared_as_they_are_shown() {
         use crate::decode::{FieldKind, FieldSchema, Notation};
         let field = |name: &str, notation| FieldSchema {
-            name: name.to_owned(),
-            kind: FieldKind::Unsigned { bytes: 2 },
-            base: None,
-            array_len: None,
-            fault_detected: true,
-            may_fault: true,
             notation,
-            is_lower_half: false,
+            ..FieldSchema::new(name, FieldKind::Unsigned { bytes: 2 })
         };
         let fields = vec![field("port", Notation::NetworkOrder), field("mode", Notation::Octal)];
         let schema = Arc::new(Schema { fields, is_return: false });

@@ -29,16 +29,7 @@ fn an_origin_comes_back() {
 #[test]
 fn texts_of_symbols_are_known_again() {
     let origin = &source("a", 3).origin;
-    let field = |name: &str, kind, notation| FieldSchema {
-        name: name.to_owned(),
-        kind,
-        base: None,
-        array_len: None,
-        fault_detected: true,
-        may_fault: true,
-        notation,
-        is_lower_half: false,
-    };
+    let field = |name: &str, kind, notation| FieldSchema { notation, ..FieldSchema::new(name, kind) };
     let mut schema = (*origin.schema).clone();
     schema.fields = vec![
         field("text", FieldKind::String, Notation::Number),

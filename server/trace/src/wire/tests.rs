@@ -13,16 +13,7 @@ use kprobed_lang::model::{ProbeName, ProbeUid};
 
 fn field(name: &str, kind: FieldKind, array_len: Option<u32>) -> FieldSchema {
     let base = matches!(kind, FieldKind::Unsigned { .. }).then_some(Base::Hex);
-    FieldSchema {
-        name: name.to_owned(),
-        kind,
-        base,
-        array_len,
-        fault_detected: true,
-        may_fault: true,
-        notation: Notation::Number,
-        is_lower_half: false,
-    }
+    FieldSchema { base, array_len, ..FieldSchema::new(name, kind) }
 }
 
 fn schema() -> Arc<Schema> {

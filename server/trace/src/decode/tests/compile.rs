@@ -30,14 +30,11 @@ fn the_schema_says_what_the_user_asked_for() {
     let options = CompileOptions { infallible: ["f".to_owned()].into(), ..Default::default() };
     let plan = CompiledFormat::compile(&format(&fields.concat(), print), &options).unwrap();
     let field = |name: &str, kind, base, array_len, (fault_detected, may_fault)| FieldSchema {
-        name: name.to_owned(),
-        kind,
         base,
         array_len,
         fault_detected,
         may_fault,
-        notation: Notation::Number,
-        is_lower_half: false,
+        ..FieldSchema::new(name, kind)
     };
     let expected = [
         field("a", FieldKind::Unsigned { bytes: 8 }, Some(Base::Hex), None, (true, true)),

@@ -10,19 +10,14 @@ mod strategies;
 use std::ops::Range;
 
 use super::*;
-use crate::decode::{Base, FieldKind, FieldSchema, Notation, Schema};
+use crate::decode::{Base, FieldKind, FieldSchema, Schema};
 
 /// A probe with one field of every kind.
 fn schema() -> Schema {
     let number = |name: &str, kind, array_len| FieldSchema {
-        name: name.to_owned(),
-        kind,
         base: Some(Base::Decimal),
         array_len,
-        fault_detected: true,
-        may_fault: true,
-        notation: Notation::Number,
-        is_lower_half: false,
+        ..FieldSchema::new(name, kind)
     };
     let unsigned = |bytes| FieldKind::Unsigned { bytes };
     let signed = |bytes| FieldKind::Signed { bytes };
