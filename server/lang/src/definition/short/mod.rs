@@ -25,6 +25,7 @@
 
 mod arguments;
 mod bpftrace;
+mod expression;
 mod place;
 #[cfg(test)]
 mod tests;
