@@ -247,15 +247,20 @@ fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
 pub struct SkippedRuns {
     /// The counts to compare with, and the latest ones, which are compared with once they are old enough.
     looks: Mutex<[(SystemTime, HitCounts); 2]>,
+    /// Whether the kernel counts reads of memory that failed, too: to 5.13
+    /// (arch/x86/kernel/kprobes/core.c:kprobe_fault_handler).
+    counts_failed_reads: bool,
 }
 
 /// Looks that are closer together compare with the same counts: each of them names what grows.
 const COMPARED_AFTER: Duration = Duration::from_mins(10);
 
 impl SkippedRuns {
-    /// Compares with these counts first: those at the start of the daemon.
-    pub fn since(time: SystemTime, counts: HitCounts) -> Self {
-        Self { looks: Mutex::new([(time, counts.clone()), (time, counts)]) }
+    /// Compares with these counts first: those at the start of the daemon. `kernel`: the numbers of its release, if it
+    /// has any.
+    pub fn since(time: SystemTime, counts: HitCounts, kernel: Option<(u32, u32)>) -> Self {
+        let counts_failed_reads = kernel.is_none_or(|release| release < (5, 14));
+        Self { looks: Mutex::new([(time, counts.clone()), (time, counts)]), counts_failed_reads }
     }
 
     /// Which of these probes the kernel has skipped runs of since an earlier look, or since the daemon was started.
@@ -287,9 +292,11 @@ impl SkippedRuns {
         let runs = named(runs, "kprobectl ledger");
         let fix = if first.kind == ProbeKind::Return {
             "a return probe has room for so many calls at a time: define it with more, as `rN:NAME FUNCTION`"
-        } else {
+        } else if self.counts_failed_reads {
             "the kernel skips a probe that is hit while another one runs on the same CPU: probe another address; before \
              Linux 5.14, each read of memory that failed counts too"
+        } else {
+            "the kernel skips a probe that is hit while another one runs on the same CPU: probe another address"
         };
         let finding = format!("since {time} the kernel has skipped runs (NMISSED) of {runs}");
         warning("skipped_runs", finding, fix)
@@ -342,7 +349,7 @@ mod tests {
         let probes = [Arc::new(test_probe(1, "kprobes/one")), Arc::new(two)];
         let at = |minutes: u64| SystemTime::UNIX_EPOCH + Duration::from_mins(minutes);
         write("kprobe_profile", "one 10 3\ntwo 10 0\none 5 5\n");
-        let known = SkippedRuns::since(at(0), tracefs.hit_counts().unwrap());
+        let known = SkippedRuns::since(at(0), tracefs.hit_counts().unwrap(), Some((5, 13)));
         let check = |minutes: u64, profile: &str| {
             write("kprobe_profile", profile);
             known.check(tracefs.hit_counts(), &probes, at(minutes))
@@ -362,10 +369,13 @@ mod tests {
             (over.status(), over.finding.as_str()),
             (CheckStatus::Ok, "none since 1970-01-01T00:20:00Z")
         );
+        let newer = SkippedRuns::since(at(40), tracefs.hit_counts().unwrap(), Some((5, 14)));
         // Defined again.
         let again = check(41, "one 5 2\ntwo 20 190\none 5 5\n");
         assert!(again.finding.ends_with("`kprobes/one`: 2 of 7 runs"), "{again:?}");
         assert!(again.fix.contains("5.14, each read of memory that failed"), "{again:?}");
+        let newer = newer.check(tracefs.hit_counts(), &probes, at(41));
+        assert!(newer.finding.contains("2 of 7 runs") && !newer.fix.contains("5.14"), "{newer:?}");
         assert_eq!(check(42, "one 10 0\n").status(), CheckStatus::Failed);
     }
 }

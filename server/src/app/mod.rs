@@ -330,7 +330,7 @@ impl App {
         };
         let counts = tracefs.hit_counts().unwrap_or_default();
         let doctor = Doctor {
-            skipped: SkippedRuns::since(SystemTime::now(), counts),
+            skipped: SkippedRuns::since(SystemTime::now(), counts, host.kernel_numbers()),
             tracefs,
             instance: current_instance,
             facts: Arc::clone(&facts),

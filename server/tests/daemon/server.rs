@@ -322,7 +322,7 @@ pub(crate) async fn routes(daemon: Daemon<'_>) -> Routes {
         procfs,
         lockdown: PathBuf::from("/nonexistent"),
         had_kprobe_events: true,
-        skipped: SkippedRuns::since(SystemTime::UNIX_EPOCH, HitCounts::default()),
+        skipped: SkippedRuns::since(SystemTime::UNIX_EPOCH, HitCounts::default(), None),
     };
     let info = HostInfo {
         host: host.clone(),

@@ -111,7 +111,7 @@ async fn server(directory: &TempDir) -> Services {
             procfs: nowhere(),
             lockdown: root.join("lockdown"),
             had_kprobe_events: true,
-            skipped: SkippedRuns::since(SystemTime::UNIX_EPOCH, HitCounts::default()),
+            skipped: SkippedRuns::since(SystemTime::UNIX_EPOCH, HitCounts::default(), None),
         },
         declarations: Arc::default(),
         labels: Arc::default(),
