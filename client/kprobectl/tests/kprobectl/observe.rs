@@ -165,7 +165,7 @@ fn observe_keeps_its_place() {
     let (_, start, saved) = run(&["-n", "2"]);
     assert_eq!(
         (start.start, saved.as_str()),
-        (Some(Start::Cursor(answers::cursor(3))), "b0:2:0 3000000\n"),
+        (Some(Start::Cursor(answers::cursor(3))), "b0:2:0 3000000 2\n"),
         "a batch that was cut before its event of that time"
     );
     // Its rest, and not the whole batch again: a small -n reads the events in parts.
@@ -177,6 +177,11 @@ fn observe_keeps_its_place() {
     assert!(stdout.contains("0.003000") && stdout.lines().count() == 1, "{stdout}");
     assert!(stderr.contains("1 shown, ") && !stderr.contains("more came"), "{stderr}");
     assert_eq!(std::fs::read_to_string(place).unwrap(), "b0:2:3\n");
+    // The first two events, as if they were of one time: the second is not printed again either.
+    std::fs::write(place, "b0:2:0 2000000 2").unwrap();
+    let output = fake.command(&arguments).output().unwrap();
+    let stdout = String::from_utf8(output.stdout).unwrap();
+    assert!(stdout.contains("0.003000") && stdout.lines().count() == 1, "{stdout}");
     std::fs::write(place, "nothing").unwrap();
     assert_eq!(fake.command(&["observe", "--cursor", place]).output().unwrap().status.code(), Some(2));
 }

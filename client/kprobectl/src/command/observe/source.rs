@@ -353,30 +353,30 @@ impl OneHost {
     }
 
     fn print_batch(&mut self, batch: &Batch, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
-        let first_ns = self.first_ns(batch);
+        let first = self.first_of(batch);
         let mut rows = batch.rows();
         while let Some(row) = rows.next() {
-            if row.timestamp_ns() < first_ns {
+            if first.is_after(&row) {
                 printer.summary.delivered = printer.summary.delivered.saturating_sub(1);
                 continue;
             }
             printer.row(&row, None)?;
             if printer.is_full() {
-                let cut = |rest: Row<'_>| Cut { sequence: batch.sequence(), rest_ns: rest.timestamp_ns() };
-                self.cut = rows.next().map(cut);
+                let rest = rows.next().map(|row| Rest { ns: row.timestamp_ns(), number: row.number() });
+                self.cut = rest.map(|rest| Cut { sequence: batch.sequence(), rest });
                 break;
             }
         }
         Ok(())
     }
 
-    /// The time of the first event of a batch that the run before did not print: 0 if it printed none of them. The
-    /// events of a batch are of one CPU, and in the order of time.
-    fn first_ns(&mut self, batch: &Batch) -> u64 {
+    /// The first event of a batch that the run before did not print: any, if it printed none of them. The events of a
+    /// batch are of one CPU, and in the order of time.
+    fn first_of(&mut self, batch: &Batch) -> Rest {
         let place = self.before.take().filter(|place| {
             place.cursor.sequence == batch.sequence() && self.epoch == Some(place.cursor.epoch)
         });
-        place.and_then(|place| place.rest_ns).unwrap_or(0)
+        place.and_then(|place| place.rest).unwrap_or_default()
     }
 
     fn print_ordered(&mut self, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
@@ -402,7 +402,7 @@ impl OneHost {
         let mut cursor = cursor.clone();
         let cut = self.cut.map(|cut| cut.sequence);
         cursor.sequence = [waiting, cut].into_iter().flatten().fold(cursor.sequence, u64::min);
-        cursor_file.save(&cursor, self.cut.map(|cut| cut.rest_ns))
+        cursor_file.save(&cursor, self.cut.map(|cut| cut.rest))
     }
 }
 
@@ -456,28 +456,46 @@ impl ManyHosts {
 /// How often the place is saved on the way.
 const INTERVAL: Duration = Duration::from_secs(1);
 
-/// Where a batch begins that is not printed to its end, and the time of its first event that is not printed.
+/// Where a batch begins that is not printed to its end, and its first event that is not printed.
 #[derive(Clone, Copy)]
 struct Cut {
     sequence: u64,
-    rest_ns: u64,
+    rest: Rest,
 }
 
-/// A place in the events: the cursor, and of a batch that was cut there, the time of its first event that is not
-/// printed. In a file, `BOOT:EPOCH:SEQUENCE`, and the time after a blank.
+/// The first event of a batch that is not printed: its time, and its number, which orders events of one time.
+#[derive(Clone, Copy, Default, PartialEq)]
+struct Rest {
+    ns: u64,
+    number: u64,
+}
+
+impl Rest {
+    /// Whether this event of the batch was printed.
+    fn is_after(self, row: &Row<'_>) -> bool {
+        row.timestamp_ns() < self.ns || (row.timestamp_ns() == self.ns && row.number() < self.number)
+    }
+}
+
+/// A place in the events: the cursor, and of a batch that was cut there, its first event that is not printed. In a
+/// file, `BOOT:EPOCH:SEQUENCE`, and the time and the number after blanks.
 #[derive(Clone)]
 struct Place {
     cursor: Cursor,
-    rest_ns: Option<u64>,
+    rest: Option<Rest>,
 }
 
 impl FromStr for Place {
     type Err = <Cursor as FromStr>::Err;
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
-        let cut = text.split_once(' ').and_then(|(cursor, rest_ns)| Some((cursor, rest_ns.parse().ok()?)));
-        let (cursor, rest_ns) = cut.map_or((text, None), |(cursor, rest_ns)| (cursor, Some(rest_ns)));
-        Ok(Self { cursor: cursor.parse()?, rest_ns })
+        let cut = text.split_once(' ').and_then(|(cursor, rest)| {
+            // A time alone: nothing of that time was printed.
+            let (ns, number) = rest.split_once(' ').unwrap_or((rest, "0"));
+            Some((cursor, Rest { ns: ns.parse().ok()?, number: number.parse().ok()? }))
+        });
+        let (cursor, rest) = cut.map_or((text, None), |(cursor, rest)| (cursor, Some(rest)));
+        Ok(Self { cursor: cursor.parse()?, rest })
     }
 }
 
@@ -515,22 +533,21 @@ impl CursorFile {
         self.saved_at.elapsed() >= INTERVAL
     }
 
-    /// Saves a place, with the time of the first event that is not printed if a batch was cut there. The file is
-    /// replaced as a whole, so that it is never half written or empty, even if the machine stops.
+    /// Saves a place, with the first event that is not printed if a batch was cut there. The file is replaced as a
+    /// whole, so that it is never half written or empty, even if the machine stops.
     ///
     /// # Errors
     /// When the file cannot be written.
-    pub(super) fn save(&mut self, cursor: &Cursor, rest_ns: Option<u64>) -> Result<(), Failure> {
+    fn save(&mut self, cursor: &Cursor, rest: Option<Rest>) -> Result<(), Failure> {
         self.saved_at = Instant::now();
         // At the place of the run before, nothing was printed: its cut still holds.
-        let is_there =
-            |saved: &Place| saved.cursor == *cursor && (rest_ns.is_none() || saved.rest_ns == rest_ns);
+        let is_there = |saved: &Place| saved.cursor == *cursor && (rest.is_none() || saved.rest == rest);
         if self.saved.as_ref().is_some_and(is_there) {
             return Ok(());
         }
-        let rest = rest_ns.map(|ns| format!(" {ns}")).unwrap_or_default();
-        replace(&self.path, format!("{cursor}{rest}\n").as_bytes())?;
-        self.saved = Some(Place { cursor: cursor.clone(), rest_ns });
+        let behind = rest.map(|Rest { ns, number }| format!(" {ns} {number}")).unwrap_or_default();
+        replace(&self.path, format!("{cursor}{behind}\n").as_bytes())?;
+        self.saved = Some(Place { cursor: cursor.clone(), rest });
         Ok(())
     }
 }
@@ -557,16 +574,16 @@ mod tests {
         let directory = tempfile::tempdir().unwrap();
         let path = directory.path().join("place");
         let cursor = |sequence| Cursor { boot_id: "b0".to_owned(), epoch: 2, sequence };
-        let saved = |sequence, rest_ns| {
+        let saved = |sequence, rest: Option<(u64, u64)>| {
             let mut file = CursorFile::open(&path).unwrap();
-            file.save(&cursor(sequence), rest_ns).unwrap();
+            file.save(&cursor(sequence), rest.map(|(ns, number)| Rest { ns, number })).unwrap();
             fs::read_to_string(&path).unwrap()
         };
-        assert_eq!(saved(3, Some(70)), "b0:2:3 70\n");
-        assert_eq!(saved(3, None), "b0:2:3 70\n", "nothing came");
-        assert_eq!(saved(3, Some(90)), "b0:2:3 90\n", "the next events of the same batch");
+        assert_eq!(saved(3, Some((70, 4))), "b0:2:3 70 4\n");
+        assert_eq!(saved(3, None), "b0:2:3 70 4\n", "nothing came");
+        assert_eq!(saved(3, Some((70, 5))), "b0:2:3 70 5\n", "the next event of the same time");
         assert_eq!(saved(6, None), "b0:2:6\n");
-        for text in ["b0:2:3 x", "b0:2:3 70 80", "x 70"] {
+        for text in ["b0:2:3 x 4", "b0:2:3 70 4 1", "x 70 4"] {
             assert!(text.parse::<Place>().is_err(), "{text}");
         }
     }
