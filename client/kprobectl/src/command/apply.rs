@@ -89,10 +89,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let Arguments { files, prune, atomic, take_over, dry_run, strict: _ } = arguments;
     let client = connect(global).await?;
     let planned = compare(&client, global, files.declared).await?;
-    let pruned = match prune.selector {
-        Some(selector) => to_prune(&client, selector, &planned, take_over, output).await?,
-        None => Vec::new(),
-    };
+    let pruned = to_prune(&client, prune.selector, &planned, take_over, output).await?;
     // With several hosts, their meanings of a definition are compared.
     let compared: Vec<_> = planned
         .iter()
@@ -165,10 +162,7 @@ pub(crate) async fn diff(
 ) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let planned = compare(&client, global, files.declared).await?;
-    let pruned = match prune.selector {
-        Some(selector) => to_prune(&client, selector, &planned, false, output).await?,
-        None => Vec::new(),
-    };
+    let pruned = to_prune(&client, prune.selector, &planned, false, output).await?;
     let text = |document| write(&[document]).map_err(std::io::Error::other);
     let mut found = Vec::new();
     for one in planned.into_iter().filter(|one| one.change.is_some()) {

@@ -221,14 +221,16 @@ async fn other_definition(
     Ok((!is_same).then(|| document.definition.clone()))
 }
 
-/// The probes that a selector finds and no document names. Those that belong to a file of the daemon are left to it.
+/// The probes that a selector finds and no document names: none without one. Those that belong to a file of the daemon
+/// are left to it.
 pub(super) async fn to_prune(
     client: &Client,
-    selector: String,
+    selector: Option<String>,
     planned: &[PlannedDocument],
     take_over: bool,
     output: &mut Output,
 ) -> Result<Vec<Probe>, Failure> {
+    let Some(selector) = selector else { return Ok(Vec::new()) };
     let named: HashSet<&str> = planned.iter().map(|one| one.declared.name()).collect();
     let request = ListProbesRequest { label_selector: selector, ..Default::default() };
     let found = client.select_probes(request).await?;
