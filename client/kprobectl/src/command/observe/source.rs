@@ -490,8 +490,7 @@ impl FromStr for Place {
 
     fn from_str(text: &str) -> Result<Self, Self::Err> {
         let cut = text.split_once(' ').and_then(|(cursor, rest)| {
-            // A time alone: nothing of that time was printed.
-            let (ns, number) = rest.split_once(' ').unwrap_or((rest, "0"));
+            let (ns, number) = rest.split_once(' ')?;
             Some((cursor, Rest { ns: ns.parse().ok()?, number: number.parse().ok()? }))
         });
         let (cursor, rest) = cut.map_or((text, None), |(cursor, rest)| (cursor, Some(rest)));
