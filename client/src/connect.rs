@@ -102,7 +102,7 @@ pub(crate) async fn connect(target: &Target, options: &ConnectOptions) -> Result
     // The transport's own deadline covers the socket only, not the handshakes on top of it.
     match tokio::time::timeout(options.connect_timeout, endpoint.connect()).await {
         Ok(Ok(channel)) => Ok(channel),
-        Ok(Err(source)) => Err(failed(ConnectError::from_transport(source))),
+        Ok(Err(source)) => Err(failed(ConnectError::from_transport(source, options.connect_timeout))),
         Err(_elapsed) => Err(failed(ConnectError::Timeout(options.connect_timeout))),
     }
 }
@@ -120,7 +120,7 @@ fn tls_config(tls: &TlsOptions) -> ClientTlsConfig {
 
 impl ConnectError {
     /// Finds the system's own error below the transport's layers.
-    fn from_transport(source: tonic::transport::Error) -> Self {
+    fn from_transport(source: tonic::transport::Error, limit: Duration) -> Self {
         let mut next = source.source();
         while let Some(error) = next {
             if let Some(io) = error.downcast_ref::<std::io::Error>() {
@@ -129,9 +129,37 @@ impl ConnectError {
                 if io.raw_os_error().is_some() {
                     return Self::Io { kind: io.kind(), message: io.to_string(), source };
                 }
+                // The transport has the same deadline: either may be noticed first.
+                if io.kind() == std::io::ErrorKind::TimedOut {
+                    return Self::Timeout(limit);
+                }
             }
             next = error.source();
         }
         Self::Transport(source)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use tokio::net::TcpStream;
+
+    use super::*;
+
+    #[tokio::test]
+    async fn a_host_that_takes_no_connection_is_told_with_the_time() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let address = listener.local_addr().unwrap();
+        // Until its queue of connections is full.
+        let mut held = Vec::new();
+        let patience = Duration::from_millis(500);
+        while let Ok(stream) = tokio::time::timeout(patience, TcpStream::connect(address)).await {
+            held.push(stream.unwrap());
+        }
+        let limit = Duration::from_millis(100);
+        let options = ConnectOptions { connect_timeout: limit, ..ConnectOptions::default() };
+        let error = connect(&format!("tcp://{address}").parse().unwrap(), &options).await.unwrap_err();
+        assert_eq!(error.without_target(), "no connection within 100ms");
+        assert_eq!(error.hints(), ["check the address, and whether a firewall lets the port through"]);
     }
 }

@@ -229,6 +229,9 @@ impl ConnectError {
         let kind = match self {
             Self::Io { kind, .. } => Some(*kind),
             Self::NoCa => return vec!["add `--ca FILE`, `--cert FILE` and `--key FILE`".to_owned()],
+            Self::Timeout(_) if !matches!(target, Target::Unix(_)) => {
+                return vec!["check the address, and whether a firewall lets the port through".to_owned()];
+            }
             Self::Timeout(_) | Self::Transport(_) => None,
         };
         match (target, kind) {

@@ -20,7 +20,11 @@ pub(crate) async fn run(mut cli: Cli, output: &mut Output) -> Exit {
         Ok(Some(fleet)) => Box::pin(on_many(cli, fleet, output)).await,
         Ok(None) => Box::pin(on_one(cli, output)).await,
     };
-    let result = result.and_then(|exit| output.flush().map(|()| exit).map_err(Failure::from));
+    let result = result.and_then(|exit| match output.flush().map_err(Failure::from) {
+        // The reader needs no more output, and the exit code is still that of what was done.
+        Err(closed) if closed.is_broken_pipe() => Ok(exit),
+        flushed => flushed.map(|()| exit),
+    });
     let result = result.map_err(|failure| if is_diff { failure.of_diff() } else { failure });
     result.unwrap_or_else(|failure| failure.report(output))
 }

@@ -150,8 +150,8 @@ fn judged(
     let livepatched = livepatch_warning(outcome, &checker.livepatches());
     let mut response = message::judged(checker, outcome, detail, taken.as_ref(), livepatched.as_ref());
     if detail == Detail::Listing {
-        let is_accepted = response.verdict() == v1::Verdict::Accepted;
-        if is_accepted && !outcome.definition.is_of_host_event() {
+        // A probe that has the name already does not change what the definition would record.
+        if outcome.is_taken() && !outcome.definition.is_of_host_event() {
             response.meaning = meaning::checked(&outcome.meaning());
         }
         if outcome.unread.is_empty() {

@@ -90,11 +90,12 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     let client = connect(global).await?;
     let planned = compare(&client, global, files.declared).await?;
     let pruned = to_prune(&client, prune.selector, &planned, take_over, output).await?;
-    // With several hosts, their meanings of a definition are compared.
+    // With several hosts, their meanings of a definition are compared, also where nothing changes: by the text of the
+    // document, which all hosts have.
     let compared: Vec<_> = planned
         .iter()
-        .filter(|one| dry_run && output.is_keeping() && one.change.is_some())
-        .map(|one| one.wanted.definition.clone())
+        .filter(|_| dry_run && output.is_keeping())
+        .map(|one| one.declared.entry.document.definition.clone())
         .collect();
     let (mut applied, mut changes, mut names) = (Vec::new(), Vec::new(), Vec::new());
     for PlannedDocument { declared, live, change, .. } in planned {

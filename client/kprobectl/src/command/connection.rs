@@ -2,6 +2,7 @@
 //!
 //! Owns the precedence: an option or variable before the context, and the context before the default.
 
+use std::collections::HashMap;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
@@ -64,6 +65,7 @@ pub(crate) async fn destination(global: &Global) -> Result<Destination, Failure>
     if asks_for_hosts {
         let mut hosts =
             selected(global, context).await?.iter().map(host).collect::<Result<Vec<_>, ConfigError>>()?;
+        require_distinct(&hosts)?;
         tell_how_many(&mut hosts);
         return Ok(Destination::Many(Fleet {
             hosts,
@@ -112,6 +114,20 @@ pub(super) fn at_addresses(
     let mut hosts = known.iter().map(host).collect::<Result<Vec<_>, Failure>>()?;
     tell_how_many(&mut hosts);
     Ok(hosts)
+}
+
+/// Refuses two names for one daemon: it would be asked and changed twice, and be in sums twice.
+fn require_distinct(hosts: &[Host]) -> Result<(), ConfigError> {
+    let mut names = HashMap::new();
+    for host in hosts {
+        // Behind one address, a proxy can choose the daemon by the name in its certificate.
+        let domain = host.options.tls.as_ref().and_then(|tls| tls.domain.as_deref());
+        if let Some(first) = names.insert((&host.target, domain), &host.name) {
+            let (first, second, target) = (first.clone(), host.name.clone(), host.target.to_string());
+            return Err(ConfigError::OneDaemon { first, second, target });
+        }
+    }
+    Ok(())
 }
 
 /// Has each host learn how many a command is for.
@@ -178,6 +194,22 @@ fn read(path: &Path) -> Result<Vec<u8>, Failure> {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_daemon_is_named_once_and_a_proxy_has_several() {
+        let host = |name: &str, domain: Option<&str>| {
+            let tls = |domain: &str| TlsOptions {
+                ca_pem: Vec::new(),
+                identity: None,
+                domain: Some(domain.to_owned()),
+            };
+            let options = ConnectOptions { tls: domain.map(tls), ..ConnectOptions::default() };
+            Host { name: name.to_owned(), target: "tcp://127.0.0.1:1".parse().unwrap(), options }
+        };
+        let refused = require_distinct(&[host("a", None), host("b", None)]).unwrap_err();
+        assert_eq!(refused.to_string(), "`a` and `b` are one daemon, at tcp://127.0.0.1:1");
+        require_distinct(&[host("a", Some("a.test")), host("b", Some("b.test"))]).unwrap();
+    }
 
     #[test]
     fn the_option_replaces_the_name_of_the_context_and_a_pattern_is_no_name() {

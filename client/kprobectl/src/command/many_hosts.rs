@@ -211,7 +211,7 @@ pub(crate) async fn run(
 ) -> Result<Exit, Failure> {
     let (exit, missing) = ask_all(command, global, fleet, output).await?;
     remember(fleet, missing.iter().map(String::as_str), output);
-    Ok(exit)
+    exit
 }
 
 /// Shows only the plan of a change on many hosts, if it has one, unless it is confirmed.
@@ -229,7 +229,7 @@ pub(crate) async fn confirm(
     }
     let (limit, hosts) = (fleet.confirm_above.unwrap_or(CONFIRM_ABOVE), fleet.hosts.len());
     if let Some(plan) = plan {
-        ask_all(plan, global, fleet, output).await?;
+        ask_all(plan, global, fleet, output).await?.0?;
     }
     Err(not_confirmed(hosts, limit))
 }
@@ -257,22 +257,23 @@ pub(super) fn remember<'a>(fleet: &Fleet, missing: impl Iterator<Item = &'a str>
 }
 
 /// Asks all hosts, prints their answers, and returns the exit code and the names of hosts without
-/// an answer.
+/// an answer. A change is made on all hosts, even if their answers cannot be printed.
 async fn ask_all(
     command: HostCommand,
     global: &Global,
     fleet: &Fleet,
     output: &mut Output,
-) -> Result<(Exit, Vec<String>), Failure> {
+) -> Result<(Result<Exit, Failure>, Vec<String>), Failure> {
     let mut stop = StopCondition::new()?;
     raise_for(&fan_out(global, fleet, command.is_change), fleet.hosts.len())?;
-    let is_strict = command.is_strict;
+    let (is_change, is_strict) = (command.is_change, command.is_strict);
     let shared = global.clone();
-    let mut run = HostRun::start(global, fleet, output, command.is_change, move |client, output| {
+    let mut run = HostRun::start(global, fleet, output, is_change, move |client, output| {
         on_one(command.clone(), Global { client: Some(client), ..shared.clone() }, output)
     });
     let (mut records, mut judged) = (Vec::new(), Vec::new());
     let (mut missing, mut worst, mut refused) = (Vec::new(), Exit::Success, Exit::Success);
+    let mut printed = Ok(());
     while let Some((record, answer)) = run.next(&mut stop).await {
         match answer {
             Ok((exit, verdicts)) => {
@@ -284,7 +285,12 @@ async fn ask_all(
                 missing.push(record.host.clone());
             }
         }
-        output.host_record(&record)?;
+        let record_printed = output.host_record(&record);
+        if is_change {
+            printed = printed.and(record_printed);
+        } else {
+            record_printed?;
+        }
         // JSON and YAML are printed as answers arrive; as text, equal answers are shown once at the
         // end.
         if !output.is_structured() {
@@ -300,8 +306,14 @@ async fn ask_all(
     if is_strict && !contrasts.iter().all(Contrast::is_harmless) {
         worst = worst.max(Exit::Refused);
     }
-    output.hosts(&records, &contrasts, &ledger)?;
-    Ok((exit(&ledger, worst, global), missing))
+    let exit = exit(&ledger, worst, global);
+    let printed = printed.and_then(|()| output.hosts(&records, &contrasts, &ledger)).map_err(Failure::from);
+    let ended = match printed {
+        // The reader needs no more output, and all hosts were asked.
+        Err(closed) if closed.is_broken_pipe() => Ok(exit),
+        printed => printed.map(|()| exit),
+    };
+    Ok((ended, missing))
 }
 
 /// Runs the command on one host.

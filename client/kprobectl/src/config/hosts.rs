@@ -139,12 +139,15 @@ pub(crate) fn choose(
         }
     }
     let mut hosts = chosen.hosts;
+    if hosts.is_empty() {
+        return Err(ConfigError::NoMatch(terms.join(",")));
+    }
     hosts.retain(|host| {
         let value = |key: &str| host.labels.get(key).map(String::as_str);
         selector.is_none_or(|selector| selector.fits(value))
     });
     if hosts.is_empty() {
-        return Err(ConfigError::NoMatch(terms.join(",")));
+        return Err(ConfigError::NoLabels(terms.join(",")));
     }
     Ok(hosts)
 }
@@ -291,7 +294,8 @@ groups:
         assert_eq!(chosen(&[], Some("role in (db)")).unwrap(), "db1");
         assert!(matches!(chosen(&["wbe001"], None), Err(ConfigError::UnknownHost(_))));
         assert!(matches!(chosen(&["x*"], None), Err(ConfigError::NoMatch(_))));
-        assert!(matches!(chosen(&["front"], Some("role=db")), Err(ConfigError::NoMatch(_))));
+        assert!(matches!(chosen(&["front"], Some("role=db")), Err(ConfigError::NoLabels(_))));
+        assert!(matches!(chosen(&[","], Some("role=db")), Err(ConfigError::NoMatch(_))));
         assert!(matches!(chosen(&["web[1"], None), Err(ConfigError::Names(_))));
         // Without a host to list, the advice to list the hosts would lead nowhere.
         for term in ["all", "web*", "web1"] {

@@ -128,6 +128,10 @@ pub(crate) enum ConfigError {
     UnknownHost(String),
     #[error("no host matches `{0}`")]
     NoMatch(String),
+    #[error("no host of `{0}` has labels that `--host-selector` selects")]
+    NoLabels(String),
+    #[error("`{first}` and `{second}` are one daemon, at {target}")]
+    OneDaemon { first: String, second: String, target: String },
     #[error("no host is known here: no context with `hosts` is current")]
     NoHosts,
     #[error("every host of the last run answered, or there was no run: `@failed` names no host")]
@@ -150,8 +154,11 @@ impl ConfigError {
                 "`kprobectl config get-contexts` lists contexts, and `kprobectl config use-context NAME` makes one current"
             }
             Self::NoPort(_) => "write `HOST:PORT`, or `port: PORT` in the context",
-            Self::UnknownHost(_) | Self::NoMatch(_) => {
+            Self::UnknownHost(_) | Self::NoMatch(_) | Self::NoLabels(_) => {
                 "`kprobectl config get-hosts` lists the hosts of the context"
+            }
+            Self::OneDaemon { .. } => {
+                "name it once: it would be asked twice; `kprobectl config get-hosts` lists the addresses"
             }
             Self::NoHosts => {
                 "`kprobectl help config` shows where hosts are named; `--hosts HOST:PORT` needs no context"

@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::fmt::Write as _;
 use std::io;
 
-use kprobed_client::api::{CheckProbeResponse, CheckedMeaning, CheckedValue, Verdict};
+use kprobed_client::api::{CheckProbeResponse, CheckedMeaning, CheckedValue};
 use kprobed_client::fleet::names;
 use kprobed_document::json::json as message;
 use serde_json::{Value, json};
@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use super::Output;
 use super::data::{counted, grouped};
 
-/// What a host said about a definition that it would take.
+/// What a host said about a definition that it would take under a free name.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) struct Judged {
     definition: String,
@@ -166,9 +166,7 @@ fn has_word(prototype: &str, name: &str) -> bool {
 impl Output {
     /// Keeps what a verdict says about a definition, to compare it with that of other hosts.
     pub(crate) fn remember(&mut self, definition: &str, answer: &CheckProbeResponse) {
-        if let (true, Verdict::Accepted, Some(meaning)) =
-            (self.is_keeping(), answer.verdict(), &answer.meaning)
-        {
+        if let (true, Some(meaning)) = (self.is_keeping(), &answer.meaning) {
             self.judged.push(Judged { definition: definition.to_owned(), meaning: meaning.clone() });
         }
     }

@@ -80,6 +80,7 @@ async fn judge_all<W: World>(world: &W, state: &mut State, hosts: &[usize]) -> R
     }
     match answers.obstacle(state) {
         None => {
+            state.cut_without(&[answers.refused.as_slice(), &answers.silent].concat());
             leave_out(world, state, REFUSED, &answers.refused)?;
             leave_out(world, state, SILENT, &answers.silent)
         }

@@ -11,6 +11,7 @@ use serde::{Deserialize, Serialize};
 use super::change::Armed;
 use super::gate::{Figure, Gates, Metric};
 use super::judgement::Reading;
+use super::waves::Waves;
 
 /// Version of the file format.
 const FORMAT: u32 = 1;
@@ -146,7 +147,7 @@ pub(crate) struct Setting {
     /// Documents of the probes, as text.
     #[serde(with = "text")]
     pub(crate) documents: Vec<Document>,
-    /// How far the waves reach, for people.
+    /// How far the waves reach, of the hosts that are not left out before the first change.
     pub(crate) waves: String,
     pub(crate) gates: Gates,
     /// How long a wave is watched, in milliseconds.
@@ -188,6 +189,23 @@ impl State {
     /// Waves that have hosts.
     pub(crate) fn waves(&self) -> usize {
         self.hosts.iter().map(|host| host.wave).max().unwrap_or(0)
+    }
+
+    /// Cuts the waves anew, before any host is changed: a first wave whose hosts are all left out would be watched on
+    /// none. `out`: hosts that are left out now.
+    pub(super) fn cut_without(&mut self, out: &[usize]) {
+        let stays = |(index, host): (usize, &Host)| host.step != Step::LeftOut && !out.contains(&index);
+        let staying: Vec<bool> = self.hosts.iter().enumerate().map(stays).collect();
+        let count = staying.iter().filter(|stays| **stays).count();
+        let Ok(cut) = self.setting.waves.parse::<Waves>().and_then(|waves| waves.cut(count)) else { return };
+        let mut waves = cut.into_iter().zip(1..).flat_map(|(range, wave)| range.map(move |_host| wave));
+        let mut wave = 1;
+        for (host, stays) in self.hosts.iter_mut().zip(staying) {
+            if stays {
+                wave = waves.next().unwrap_or(wave);
+            }
+            host.wave = wave;
+        }
     }
 
     /// Hosts of the current wave in this state.

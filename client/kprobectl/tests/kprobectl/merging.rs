@@ -320,6 +320,8 @@ fn a_host_whose_message_is_malformed_twice_at_one_place_is_given_up() {
     assert_eq!((&account["outcome"], &account["malformed"]), (&"failed".into(), &2.into()));
     let reason = account["reason"].as_str().unwrap();
     assert!(reason.ends_with(" has 1 bytes for 1 rows, twice at the same place"), "{reason}");
+    assert!(messages.contains("2 shown, at least 0 lost"), "{messages}");
+    assert!(messages.ends_with("\n  the last events may be missing: ill did not send them"), "{messages}");
 }
 
 #[test]

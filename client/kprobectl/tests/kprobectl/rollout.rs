@@ -439,7 +439,58 @@ hosts: 3 targeted = 3 answered";
         "{}",
         shown(&dry)
     );
+    // Also where the probe is there already, and nothing changes.
+    let own = "probe: kprobes/own\ndefinition: p:kprobes/own vfs_close\n";
+    std::fs::write(fleet.path("own.yaml"), own).unwrap();
+    let same = shown(&run(&["apply", "-f", "own.yaml", "--dry-run", "--strict", "--hosts", "h*"]));
+    assert!(same.contains("exit: 1") && same.contains("kprobes/own unchanged"), "{same}");
+    assert!(same.contains("does not record the same"), "{same}");
     assert_eq!(fleet.made(), [0; 3]);
+}
+
+/// A pipe whose reader has gone.
+fn closed() -> Stdio {
+    std::io::pipe().unwrap().1.into()
+}
+
+#[test]
+fn a_change_that_nobody_reads_of_is_made_on_all_hosts_and_has_its_exit_code() {
+    let fleet = Fleet::new(2);
+    let run = |arguments: &[&str], stdout: Stdio| {
+        let mut command = kprobectl_in(fleet.directory.path(), arguments);
+        command.current_dir(fleet.directory.path()).stdout(stdout).output().unwrap()
+    };
+    let apply = |hosts| ["apply", "-f", "wanted.yaml", "--parallel", "1", "-o", "json", "--hosts", hosts];
+    assert_eq!(code(&run(&apply("h*"), closed())), 0);
+    assert_eq!(fleet.made(), [2, 2]);
+    assert_eq!(code(&run(&apply("all"), closed())), 3, "one host is dead");
+    let delete = ["delete", "kprobes/own", "--parallel", "1", "-o", "json", "--hosts", "h*"];
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let unwritten = run(&delete, full.into());
+    assert!(
+        code(&unwritten) == 1 && shown(&unwritten).contains("cannot write standard output"),
+        "{}",
+        shown(&unwritten)
+    );
+    assert_eq!(fleet.made(), [3, 3]);
+    let address = fleet.hosts[0].1.address();
+    for place in [["--hosts", "h*"], ["--server", address.as_str()]] {
+        let check = [&["check", "p:open do_sys_openat2+3"][..], &place].concat();
+        assert_eq!(code(&run(&check, closed())), 1, "{place:?}");
+    }
+}
+
+#[test]
+fn a_rollout_that_nobody_reads_of_pauses() {
+    let fleet = Fleet::new(2);
+    let apply = ["apply", "-f", "wanted.yaml", "--hosts", "h*", "--soak", "200ms"];
+    let unread = fleet.command(&apply).stdout(closed()).output().unwrap();
+    assert_eq!(code(&unread), 4, "{}", shown(&unread));
+    assert!(shown(&unread).contains("cannot write standard output"), "{}", shown(&unread));
+    let status = shown(&fleet.run(&["status"]));
+    assert!(status.contains("paused") && status.contains("cannot write standard output"), "{status}");
+    assert_eq!(code(&fleet.run(&["resume"])), 0);
+    assert_eq!(fleet.made(), [2, 2]);
 }
 
 #[test]

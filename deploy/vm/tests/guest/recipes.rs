@@ -27,14 +27,14 @@ const WORK: &str = "while :; do cat /etc/passwd /etc/hostname > /tmp/copy; cat /
     dd if=/var/lib/kprobed/copy of=/dev/null bs=8192
     rm -f /tmp/copy /var/lib/kprobed/copy; sleep 0.05; done > /dev/null 2>&1";
 
-/// Two names of the daemon in the guest.
+/// Two names of the daemon in the guest, at addresses that differ: one address is refused for two names.
 const CONFIGURATION: &str = "\
 current_context: guest
 contexts:
   guest:
     hosts:
       web1: {address: 'unix:/run/kprobed/kprobed.sock'}
-      web2: {address: 'unix:/run/kprobed/kprobed.sock'}
+      web2: {address: 'unix:/run/kprobed/../kprobed/kprobed.sock'}
 ";
 
 /// How long a line counts and traces here: what it shows comes many times in a second.

@@ -384,6 +384,22 @@ async fn a_check_and_an_explanation_have_the_name_that_the_probe_gets() {
     }
 }
 
+/// Hosts of a fleet are compared by it, and some have the probe already.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_definition_whose_name_is_taken_has_its_meaning() {
+    let host = Host::new().await;
+    let client = host.client().await;
+    let definition = "p:open do_sys_openat2 how=%dx".to_owned();
+    let free = client.check_probe(&definition).await.unwrap();
+    assert!(free.meaning.is_some(), "{free:?}");
+    let request = CreateProbeRequest { definition: definition.clone(), ..Default::default() };
+    client.create_probe(request).await.unwrap();
+    let taken = client.check_probe(&definition).await.unwrap();
+    assert_eq!((taken.rule.as_str(), taken.meaning), ("SAME_PROBE", free.meaning));
+    let place = client.check_probe("p:open do_sys_openat2+3").await.unwrap();
+    assert_eq!(place.meaning, None, "it is refused for more than its name");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn a_deletion_of_nothing_is_refused() {
     let host = Host::with(Setup { foreign: &["p:theirs/one vfs_read"], ..Setup::default() }).await;

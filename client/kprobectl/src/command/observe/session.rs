@@ -7,6 +7,7 @@ use std::time::Duration;
 use kprobed_client::Client;
 use kprobed_client::api::{CreateProbeRequest, EventOrder};
 use kprobed_client::event::{ResumingStream, StreamRequest};
+use kprobed_client::fleet::names::fold;
 use kprobed_client::fleet::{HostLedger, Outcome};
 use kprobed_client::merge::{HostAccount, HostState, MergeOptions, MergedStream};
 
@@ -324,6 +325,12 @@ impl Session {
             }
         }
         let mut accounts = source.accounts();
+        // What the probes of a host recorded since it was lost is neither shown nor counted.
+        let lost = accounts.iter().filter(|one| one.outcome != Outcome::Answered && !one.kernel.is_empty());
+        let lost: Vec<_> = lost.map(|account| account.host.as_str()).collect();
+        if self.definitions.is_empty() && !lost.is_empty() && !matches!(end, Ok(End::Enough)) {
+            printer.summary.unread = Some(format!("{} did not send them", fold(lost)));
+        }
         accounts.extend(missing);
         let mut ledger = HostLedger::new(accounts.len() as u64);
         for account in &accounts {

@@ -148,27 +148,29 @@ async fn go_on(
         }
         drive(&world, &mut state).await
     };
-    let is_interrupted = tokio::select! {
-        result = work => result.map(|()| false)?,
-        () = stop.signal() => true,
+    let ended = tokio::select! {
+        result = work => result.map_err(|failure| failure.to_string()),
+        () = stop.signal() => Err("its client was interrupted".to_owned()),
     };
-    if is_interrupted {
+    if let Err(why) = ended {
         if state.phase == Phase::Running {
-            rollout::pause(&world, &mut state, "its client was interrupted".to_owned())?;
+            // What ended it may keep this from being told too.
+            rollout::pause(&world, &mut state, why.clone()).ok();
         }
-        return Err(interrupted(&file.path));
+        return Err(stands(&file.path, &why));
     }
     drop(world);
     output.rollout_end(&state, &file.path)?;
     Ok(exit(state.phase))
 }
 
-fn interrupted(state: &Path) -> Failure {
+/// A roll-out whose client has ended before it, also if that is because nobody reads its output.
+fn stands(state: &Path, why: &str) -> Failure {
     let path = state.display();
     let hint = format!(
         "`kprobectl rollout resume --state {path}` continues, and `kprobectl rollout undo --state {path}` undoes all changes"
     );
-    Failure::new(Exit::Interrupted, format!("interrupted: the roll-out stands in `{path}`"), [hint])
+    Failure::new(Exit::Interrupted, format!("{why}: the roll-out stands in `{path}`"), [hint])
 }
 
 /// Asks all hosts for their verdict, and shows what each says.

@@ -77,6 +77,14 @@ fn so_many_hosts_as_are_tolerated_are_left_out() {
     let told = passed.told.borrow();
     let out: Vec<_> = told.iter().filter(|one| one.event == "left_out").map(|one| &one.message).collect();
     assert_eq!(out, ["the change is refused: h2: not here", "no answer: h3: connection refused"]);
+    // The first wave is of a host that stays: else none would be watched before all others are changed.
+    let first = Simulated::new(3);
+    first.daemons.borrow_mut()[0].is_dead = true;
+    let mut canary = state(3, "1,100%");
+    canary.setting.tolerated = 1;
+    let end = whole(&first, canary);
+    let waves: Vec<_> = end.hosts.iter().map(|host| (host.wave, host.step)).collect();
+    assert_eq!(waves, [(1, Step::LeftOut), (1, Step::Passed), (2, Step::Passed)]);
     // What was left out before counts too.
     let late = Simulated::new(3);
     late.daemons.borrow_mut()[1].is_dead = true;
