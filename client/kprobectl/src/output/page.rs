@@ -29,7 +29,7 @@ pub(crate) struct ProbePast {
     hits_per_second: Option<f64>,
     /// The beginning of the latest interval in which it was hit. Absent when it was not, in the
     /// last hour.
-    last_hit_time: Option<String>,
+    last_hit_after: Option<String>,
     /// The latest first.
     states: Vec<ProbeStateRecord>,
 }
@@ -56,7 +56,7 @@ impl ProbePast {
             profile,
             hits_per_second: (covered > 0 && can_be_hit(probe.state()))
                 .then(|| hits as f64 / f64::from(covered)),
-            last_hit_time: last_hit.and_then(|point| rfc3339(point.start_time.as_ref())),
+            last_hit_after: last_hit.and_then(|point| rfc3339(point.start_time.as_ref())),
             states,
         }
     }
@@ -65,7 +65,7 @@ impl ProbePast {
         let mut value = json(probe)?;
         value["profile"] = self.profile.as_ref().map(json).transpose()?.into();
         value["hits_per_second"] = self.hits_per_second.into();
-        value["last_hit_time"] = self.last_hit_time.clone().into();
+        value["last_hit_after"] = self.last_hit_after.clone().into();
         value["states"] = self.states.iter().map(json).collect::<Result<Vec<_>, _>>()?.into();
         Ok(value)
     }
@@ -137,7 +137,10 @@ impl Output {
             ("hits", count(|profile| profile.hits).unwrap_or_default()),
             ("misses", count(|profile| profile.nmissed).unwrap_or_default()),
             ("hits per second", past.hits_per_second.map(|rate| format!("{rate:.3}")).unwrap_or_default()),
-            ("last hit", past.last_hit_time.clone().unwrap_or_default()),
+            (
+                "last hit",
+                past.last_hit_after.as_ref().map(|time| format!("after {time}")).unwrap_or_default(),
+            ),
         ];
         let origin = Origin::find(&probe.definition);
         let source = origin.as_ref().map(|origin| ("source", origin.in_words()));
@@ -231,7 +234,7 @@ mod tests {
             let of = |uid, points| HitSeries { probe_uid: uid, points, ..HitSeries::default() };
             let series = vec![of(8, vec![point(90, 10, 1000)]), of(7, points)];
             let past = ProbePast::new(&probe, Vec::new(), None, &HitRates { step_seconds: 10, series });
-            (past.hits_per_second, past.last_hit_time)
+            (past.hits_per_second, past.last_hit_after)
         };
         assert_eq!(past(Vec::new()), (None, None));
         assert_eq!(past(vec![point(0, 0, 0)]), (None, None), "no daemon watched");
@@ -244,7 +247,7 @@ mod tests {
                 vec![HitSeries { probe_uid: 7, points: vec![point(60, 30, 60)], ..HitSeries::default() }];
             let past = ProbePast::new(&gone, Vec::new(), None, &HitRates { step_seconds: 10, series });
             assert_eq!(past.hits_per_second, None, "{state:?}");
-            assert_eq!(past.last_hit_time.as_deref(), Some("1970-01-01T00:01:00Z"), "{state:?}");
+            assert_eq!(past.last_hit_after.as_deref(), Some("1970-01-01T00:01:00Z"), "{state:?}");
         }
         // It is watched for half a minute only.
         assert_eq!(past(vec![point(60, 30, 60)]).0, Some(2.0));
