@@ -409,6 +409,6 @@ mod tests {
     #[test]
     fn saved_names_may_hold_blanks() {
         let names: Vec<_> = saved(b"12 tokio-runtime w\n13 <...>\nx y\n-1 odd\n7 q\xff\n").collect();
-        assert_eq!(names, [(12, &b"tokio-runtime w"[..]), (-1, b"odd"), (7, b"q\xff")]);
+        assert_eq!(names, [(12, &b"tokio-runtime w"[..]), (-1, &b"odd"[..]), (7, &b"q\xff"[..])]);
     }
 }
