@@ -27,7 +27,7 @@ pub(crate) struct Arguments {
     events: bool,
 }
 
-/// Words before the name of a function that say what a probe of it is, and the kernel itself, which is no module.
+/// Words before the name of a function that say what a probe of it is, and the kernel itself, which is not a module.
 const KINDS: [&str; 12] = [
     "kprobe", "k", "p", "kretprobe", "kr", "r", "fentry", "kfunc", "fexit", "kretfunc", "vmlinux", "kernel",
 ];

@@ -317,17 +317,17 @@ fn a_number_behind_the_last_parameter_is_no_argument() {
     for (text, message, hint) in [
         (
             "p task_look x=$arg2",
-            "`task_look` has no `$arg2`: what is recorded is no argument of it",
+            "`task_look` has no `$arg2`: what is recorded is not an argument of it",
             "the function is `struct task_struct *task_look(struct task_struct *task)`",
         ),
         (
             "p nothing x=+8($arg1):u8",
-            "`nothing` has no `$arg1`: what is recorded is no argument of it",
+            "`nothing` has no `$arg1`: what is recorded is not an argument of it",
             "the function is `void nothing(void)`",
         ),
         (
             "p __x64_sys_close fd=$arg2:s32",
-            "`__x64_sys_close` has no `$arg2`: what is recorded is no argument of it",
+            "`__x64_sys_close` has no `$arg2`: what is recorded is not an argument of it",
             "the arguments of the system call are `regs->di`, `regs->si`, `regs->dx`, `regs->r10`, `regs->r8`, `regs->r9`, in this order",
         ),
     ] {

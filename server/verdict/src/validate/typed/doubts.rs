@@ -136,7 +136,7 @@ fn behind(argument: &Argument, number: u32, function: &Function) -> Option<Diagn
         return None;
     }
     let name = &function.name;
-    let message = format!("`{name}` has no `$arg{number}`: what is recorded is no argument of it");
+    let message = format!("`{name}` has no `$arg{number}`: what is recorded is not an argument of it");
     let parameter = function.parameters.first().map_or("", |parameter| parameter.name.as_str());
     let hint = match (system_call::arguments_hint(name, parameter), function.prototype()) {
         (Some(hint), _) => hint,
