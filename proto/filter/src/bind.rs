@@ -281,23 +281,20 @@ impl Binder<'_> {
         let value = notation.without_sign(value, load, operator);
         let (operand, fits) = fitting(load, operator, value);
         if !fits {
-            let error = |message: String, hint: &str| {
-                FilterError::new(FilterCode::IllegalIntval, term.operand_span, message, hint)
-            };
             let bits = load.bytes * 8;
             let sign = if load.signed { "with" } else { "without" };
             let message = format!(
                 "`{}` is a number of {bits} bits {sign} sign, and this value does not fit",
                 term.field
             );
-            match value {
-                Number::Negative(_) if !load.signed => return Err(error(message, "it is never negative")),
+            let hint = match value {
+                Number::Negative(_) if !load.signed => "it is never negative",
                 Number::Unsigned(value) if load.signed && i64::try_from(value).is_err() => {
-                    return Err(error(message, "write it as a negative number"));
+                    "write it as a negative number"
                 }
-                _ => self
-                    .mind(error(message, "the kernel would truncate it: compare with a number that fits"))?,
-            }
+                _ => "the kernel would truncate it: compare with a number that fits",
+            };
+            return Err(FilterError::new(FilterCode::IllegalIntval, term.operand_span, message, hint));
         }
         Ok(match (notation.is_in_network_order(), operator.is_of_order()) {
             (false, _) => Test::Number { load, operator, operand },

@@ -143,8 +143,8 @@ impl Filter {
     }
 
     /// Looks for what the kernel has against this text as the filter of a probe: names that only
-    /// subscriptions know are problems here, and what the kernel takes on no good grounds is none.
-    /// Whether it takes the text is for the kernel to say.
+    /// subscriptions know are problems here, and what the kernel takes on no good grounds is none, but
+    /// for a number that it cuts. Whether it takes the text is for the kernel to say.
     ///
     /// # Errors
     /// The first problem.

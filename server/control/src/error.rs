@@ -342,8 +342,16 @@ impl Error {
         match (found, message) {
             // The kernel's message is of the same mistake, and without a hint.
             (Some(found), _) => refused(&found.message).diagnostics(filter, vec![of_filter(found)]),
-            (None, Some(message)) => refused(&message.text)
-                .diagnostics(&message.command, vec![of_kernel(message, Reason::BAD_FILTER)]),
+            (None, Some(message)) => {
+                let mut judged = of_kernel(message, Reason::BAD_FILTER);
+                let newer = FILTERS_SINCE.iter().find(|(part, _)| message.command.contains(part));
+                if let Some((part, since)) = newer {
+                    judged.hint = format!(
+                        "kernels know `{part}` from {since} on; `trace --filter` and `observe --filter` know it on all"
+                    );
+                }
+                refused(&message.text).diagnostics(&message.command, vec![judged])
+            }
             (None, None) => refused(&error.to_string()).with("filter", filter),
         }
     }
@@ -440,6 +448,10 @@ impl From<LineError> for Error {
 pub fn of_filter(error: &FilterError) -> v1::Diagnostic {
     finding(error.code.name(), (&error.message, &error.hint), error.span.range())
 }
+
+/// What older kernels do not know in a filter, with the first version that does
+/// (kernel/trace/trace_events_filter.c:parse_pred).
+const FILTERS_SINCE: [(&str, &str); 2] = [(".function", "6.4"), ("CPUS{", "6.6")];
 
 /// The kernel's own message, with our hint.
 fn of_kernel(message: &KernelMessage, otherwise: Reason) -> v1::Diagnostic {

@@ -18,7 +18,7 @@ use kprobed_host::tracefs::format::Format;
 use kprobed_host::tracefs::{Instance, KprobeList, OwnEvent, Presence, Tracefs, TracefsError};
 use kprobed_lang::model::ProbeName;
 use kprobed_trace::decode::Schema;
-use kprobed_trace::filter::{Filter, FilterError, Proofs, harm};
+use kprobed_trace::filter::{Filter, FilterCode, FilterError, Proofs, harm};
 
 /// What the kernel has under the name of a probe, by a list that was just read.
 pub(super) fn presence(
@@ -132,13 +132,20 @@ pub(super) fn refuse_harm(tracefs: &Tracefs, event: &ProbeName, filter: &str) ->
     harm.map_or(Ok(()), |found| Err(Error::refused_filter("filter", filter, &found)))
 }
 
-/// Refuses a filter that the kernel has taken although a term is missing at its end: the kernel ignores the operator
-/// before the end, and kernels since a fix of 2026 refuse it.
-pub(super) fn refuse_cut_off(field: &'static str, filter: &str) -> Result<(), Error> {
-    match Filter::parse(filter) {
-        Err(found) if found.is_cut_off() => Err(Error::refused_filter(field, filter, &found)),
-        _ => Ok(()),
-    }
+/// Refuses a filter that the kernel has taken for another one. It ignores an operator with nothing behind it (since a
+/// fix of 2026 it refuses it), and cuts a number to the size of the field.
+pub(super) fn refuse_cut_off(
+    field: &'static str,
+    filter: &str,
+    schema: Option<&Arc<Schema>>,
+) -> Result<(), Error> {
+    let found = match Filter::parse(filter) {
+        Err(found) => Some(found).filter(FilterError::is_cut_off),
+        Ok(parsed) => schema
+            .and_then(|schema| parsed.check_for_kernel(schema, None).err())
+            .filter(|found| found.code == FilterCode::IllegalIntval),
+    };
+    found.map_or(Ok(()), |found| Err(Error::refused_filter(field, filter, &found)))
 }
 
 /// The filter of a probe as the kernel gets it: over what it records, which is not always what is shown. It lets

@@ -27,6 +27,11 @@ pub(crate) struct Arguments {
     events: bool,
 }
 
+/// Words before the name of a function that say what a probe of it is, and the kernel itself, which is not a module.
+const KINDS: [&str; 12] = [
+    "kprobe", "k", "p", "kretprobe", "kr", "r", "fentry", "kfunc", "fexit", "kretfunc", "vmlinux", "kernel",
+];
+
 /// An event of the host, with what the daemon makes of it.
 impl MessageRow for CheckedDefinition {
     const COLUMNS: &'static [Column<Self>] = &[
@@ -60,6 +65,7 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         return events(&client, &arguments.pattern, global.output, output).await;
     }
     let Arguments { pattern, module, traceable, .. } = arguments;
+    let (pattern, module) = plain(&pattern, module);
     let request = ListFunctionsRequest {
         pattern: pattern.clone(),
         module: module.clone(),
@@ -73,6 +79,21 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     }
     output.rows(&answer.functions)?;
     Ok(Exit::Success)
+}
+
+/// A pattern and its module. Other tools put the kind of a probe or the module before the name (`kprobe:vfs_read`,
+/// `btrfs:btrfs_sync_file`), and the kernel puts the module behind it (`btrfs_sync_file [btrfs]`).
+fn plain(pattern: &str, module: String) -> (String, String) {
+    let is_apart = |(name, _): &(&str, &str)| name.ends_with([' ', '\t']);
+    let listed = pattern.strip_suffix(']').and_then(|text| text.split_once('[')).filter(is_apart);
+    let (name, behind) = listed.map_or((pattern, ""), |(name, module)| (name.trim_end(), module));
+    let (before, name) = name.rsplit_once(':').unwrap_or(("", name));
+    let is_module = |word: &&str| !word.is_empty() && !KINDS.contains(word);
+    match before.split(':').rfind(is_module).unwrap_or(behind) {
+        "" => (name.to_owned(), module),
+        other if module.is_empty() || module == other => (name.to_owned(), other.to_owned()),
+        _ => (pattern.to_owned(), module),
+    }
 }
 
 /// Lists events. The daemon reads a glob of them as a short form of their probes.
@@ -149,6 +170,25 @@ mod tests {
         ] {
             assert_eq!(event_glob(pattern), glob);
         }
+    }
+
+    #[test]
+    fn patterns_of_other_tools_are_understood() {
+        for (pattern, name, module) in [
+            ("vfs_*", "vfs_*", ""),
+            ("kprobe:vfs_*", "vfs_*", ""),
+            ("p:vfs_read", "vfs_read", ""),
+            ("fentry:vmlinux:vfs_read", "vfs_read", ""),
+            ("kfunc:btrfs:btrfs_sync_file", "btrfs_sync_file", "btrfs"),
+            ("btrfs:*", "*", "btrfs"),
+            ("btrfs_sync_file [btrfs]", "btrfs_sync_file", "btrfs"),
+            ("btrfs_sync_file\t[btrfs]", "btrfs_sync_file", "btrfs"),
+        ] {
+            assert_eq!(plain(pattern, String::new()), (name.to_owned(), module.to_owned()), "{pattern}");
+        }
+        let of_ext4 = |pattern| plain(pattern, "ext4".to_owned());
+        assert_eq!(of_ext4("kprobe:a*"), ("a*".to_owned(), "ext4".to_owned()));
+        assert_eq!(of_ext4("btrfs:a*"), ("btrfs:a*".to_owned(), "ext4".to_owned()));
     }
 
     #[test]

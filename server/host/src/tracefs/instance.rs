@@ -248,8 +248,8 @@ impl Instance {
     ///
     /// # Errors
     /// [`TracefsError`].
-    pub fn saved_cmdlines(tracefs: &Tracefs) -> Result<String, TracefsError> {
-        tracefs.files.read(&tracefs.root().join("saved_cmdlines"))
+    pub fn saved_cmdlines(tracefs: &Tracefs) -> Result<Vec<u8>, TracefsError> {
+        tracefs.files.read_bytes(&tracefs.root().join("saved_cmdlines"))
     }
 
     /// Clears the filter of an event that was switched off, and waits until no CPU is still writing

@@ -409,6 +409,9 @@ async fn enable_disable_and_update() {
       | ^^
     hint: did you mean `dfd`? there are dfd, common_pid, common_type, common_flags, common_preempt_count, COMM, comm, CPU, cpu, common_cpu, __probe_ip
     ");
+    // The kernel takes it, and compares with 0.
+    let cut = host.run(&["update", "open", "--filter", "dfd > 4294967296"]);
+    assert!(cut.contains("and this value does not fit [ILLEGAL_INTVAL"), "{cut}");
     let output = host.command(&["update", "open", "--no-filter", "-o", "json"]).output().unwrap();
     let probe: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert_eq!(probe["filter"], "");

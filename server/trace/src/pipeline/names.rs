@@ -115,7 +115,7 @@ impl SavedNames {
     fn of_exited(&mut self, tid: i32, tracefs: &Tracefs) -> Option<Box<[u8]>> {
         if self.read.is_none_or(|at| at.elapsed() >= FRESH) {
             let text = Instance::saved_cmdlines(tracefs).unwrap_or_default();
-            self.names = saved(&text).map(|(tid, name)| (tid, name.as_bytes().into())).collect();
+            self.names = saved(&text).map(|(tid, name)| (tid, name.into())).collect();
             self.read = Some(Instant::now());
         }
         self.names.get(&tid).cloned()
@@ -130,11 +130,12 @@ fn process_of(directory: &Path) -> i32 {
     tgid.and_then(|digits| std::str::from_utf8(digits).ok()?.parse().ok()).unwrap_or(0)
 }
 
-/// Lines of `TID COMM`; a comm may hold blanks.
-fn saved(text: &str) -> impl Iterator<Item = (i32, &str)> {
-    text.lines().filter_map(|line| {
-        let (tid, name) = line.split_once(' ')?;
-        Some((tid.parse().ok()?, name)).filter(|(_, name)| *name != "<...>")
+/// Lines of `TID COMM`; a comm may hold blanks, and bytes that are not UTF-8.
+fn saved(text: &[u8]) -> impl Iterator<Item = (i32, &[u8])> {
+    text.split(|byte| *byte == b'\n').filter_map(|line| {
+        let (tid, name) = line.split_at(line.iter().position(|byte| *byte == b' ')?);
+        let tid = std::str::from_utf8(tid).ok()?.parse().ok()?;
+        Some((tid, name.get(1..)?)).filter(|(_, name)| *name != b"<...>")
     })
 }
 
@@ -407,7 +408,7 @@ mod tests {
 
     #[test]
     fn saved_names_may_hold_blanks() {
-        let names: Vec<_> = saved("12 tokio-runtime w\n13 <...>\nx y\n-1 odd\n").collect();
-        assert_eq!(names, [(12, "tokio-runtime w"), (-1, "odd")]);
+        let names: Vec<_> = saved(b"12 tokio-runtime w\n13 <...>\nx y\n-1 odd\n7 q\xff\n").collect();
+        assert_eq!(names, [(12, &b"tokio-runtime w"[..]), (-1, &b"odd"[..]), (7, &b"q\xff"[..])]);
     }
 }

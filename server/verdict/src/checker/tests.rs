@@ -312,6 +312,35 @@ fn numbers_are_compared_with_the_parameters() {
 }
 
 #[test]
+fn a_number_behind_the_last_parameter_is_no_argument() {
+    let (checker, _files) = checker_of(OTHER);
+    for (text, message, hint) in [
+        (
+            "p task_look x=$arg2",
+            "`task_look` has no `$arg2`: what is recorded is not an argument of it",
+            "the function is `struct task_struct *task_look(struct task_struct *task)`",
+        ),
+        (
+            "p nothing x=+8($arg1):u8",
+            "`nothing` has no `$arg1`: what is recorded is not an argument of it",
+            "the function is `void nothing(void)`",
+        ),
+        (
+            "p __x64_sys_close fd=$arg2:s32",
+            "`__x64_sys_close` has no `$arg2`: what is recorded is not an argument of it",
+            "the arguments of the system call are `regs->di`, `regs->si`, `regs->dx`, `regs->r10`, `regs->r8`, `regs->r9`, in this order",
+        ),
+    ] {
+        let expected = ("ARGUMENT_TYPE".to_owned(), message.to_owned(), hint.to_owned());
+        assert!(warned(&checker, text).contains(&expected), "{text}: {:?}", warned(&checker, text));
+    }
+    // The arguments of `...` follow, and so do the words of a large structure on the stack.
+    for text in ["p printk x=$arg2", "p by_value x=$arg9"] {
+        assert!(warned(&checker, text).iter().all(|(code, ..)| code != "ARGUMENT_TYPE"), "{text}");
+    }
+}
+
+#[test]
 fn arguments_of_system_calls_are_in_the_registers_of_the_caller() {
     for readme in [NATIVE, OTHER] {
         let (checker, _files) = checker_of(readme);

@@ -145,11 +145,14 @@ impl Quantity {
         if count == 0 {
             return "-".to_owned();
         }
-        let average = sum as f64 / count as f64;
-        match self {
-            Self::Nanoseconds(unit) => unit.text(average),
-            Self::Number | Self::Hexadecimal => trimmed(format!("{average:.1}")),
+        if let Self::Nanoseconds(unit) = self {
+            return unit.text(sum as f64 / count as f64);
         }
+        // Of a number of 64 bits, a floating point number has 53.
+        let (size, count) = (sum.unsigned_abs(), u128::from(count));
+        let tenths = (size.saturating_mul(20) + count) / (2 * count);
+        let sign = if sum < 0 && tenths > 0 { "-" } else { "" };
+        trimmed(format!("{sign}{}.{}", tenths / 10, tenths % 10))
     }
 }
 
@@ -321,6 +324,9 @@ mod tests {
         assert_eq!(auto(90_000_000_000), "90s");
         assert_eq!(Quantity::Number.average(7, 2), "3.5");
         assert_eq!(Quantity::Number.average(7, 0), "-");
+        assert_eq!(Quantity::Number.average(-7, 3), "-2.3");
+        assert_eq!(Quantity::Number.average(-1, 100), "0");
+        assert_eq!(Quantity::Number.average(7_311_066_746_820_913_484, 1), "7311066746820913484");
     }
 
     #[test]

@@ -89,7 +89,7 @@ fn at_return(
 /// `$argN` that is read as something else than the parameter that it is.
 fn numbered(argument: &Argument, function: &Function) -> Option<Diagnostic> {
     let (number, followed) = root(argument)?;
-    let (parameter, part) = function.at(number)?;
+    let Some((parameter, part)) = function.at(number) else { return behind(argument, number, function) };
     let Parameter { name, ty, words } = parameter;
     let btf = &function.btf;
     let declared = btf.declaration(*ty, name).ok()?;
@@ -125,6 +125,24 @@ fn numbered(argument: &Argument, function: &Function) -> Option<Diagnostic> {
         return Some(doubt(message).with_hint(format!("write `{name}=$arg{number}`")));
     }
     None
+}
+
+/// `$argN` behind the last parameter. What `...` stands for may be there.
+fn behind(argument: &Argument, number: u32, function: &Function) -> Option<Diagnostic> {
+    let places = function.parameters.iter().map(|parameter| parameter.words);
+    let words: Vec<Words> = places.collect::<Option<_>>()?;
+    let last = words.iter().map(|words| words.first + words.count - 1).max().unwrap_or(0);
+    if number <= last {
+        return None;
+    }
+    let name = &function.name;
+    let message = format!("`{name}` has no `$arg{number}`: what is recorded is not an argument of it");
+    let parameter = function.parameters.first().map_or("", |parameter| parameter.name.as_str());
+    let hint = match (system_call::arguments_hint(name, parameter), function.prototype()) {
+        (Some(hint), _) => hint,
+        (None, prototype) => format!("the function is `{}`", prototype.ok()?),
+    };
+    Some(Diagnostic::warning(Code::ArgumentType, argument.fetch.span, message).with_hint(hint))
 }
 
 /// The argument with a type that takes the whole pointer.
