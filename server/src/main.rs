@@ -197,6 +197,7 @@ fn reload(app: &App, before: CheckedConfig, reread: &Reread) -> CheckedConfig {
         }
         Err(error) => {
             tracing::error!(%error, "the configuration is not reloaded: the previous one still applies");
+            app.not_reloaded(&error.to_string());
             before
         }
     };

@@ -159,6 +159,7 @@ impl HostService for Services {
         checks.push(sandbox_check(&self.doctor.procfs));
         checks.push(files_check());
         checks.push(self.declarations.check(|problem| self.shows_declaration(&sight, problem)));
+        checks.extend(self.reloads.check(sight.is_everything()));
         checks.extend(self.storage.checks(sight.is_everything()).await);
         let now = SystemTime::now();
         checks.extend(export::check(&self.exporters.statuses(), now));

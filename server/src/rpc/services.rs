@@ -27,7 +27,7 @@ use super::leases::LeaseServer;
 use crate::auth::LiveTls;
 use crate::doctor::Doctor;
 use crate::export::Exporters;
-use crate::health::{Declarations, LabelsFile, Storage};
+use crate::health::{Declarations, LabelsFile, Reloads, Storage};
 use kprobed_control::error::Error;
 use kprobed_control::{ControlHandle, Costs, Foreign, Holds, ProbeStates, Sight};
 use kprobed_verdict::checker::Checker;
@@ -59,6 +59,8 @@ pub struct Services {
     pub storage: Storage,
     /// The state of the files that declare probes.
     pub declarations: Arc<Declarations>,
+    /// Reloads of the configuration.
+    pub reloads: Arc<Reloads>,
     /// The exporters.
     pub exporters: Exporters,
     /// The certificates for clients.

@@ -359,6 +359,7 @@ pub(crate) async fn routes(daemon: Daemon<'_>) -> Routes {
         doctor,
         storage: Storage { store, state_directory: directory.to_owned(), history: None, unknown_uids: 0 },
         declarations: Arc::default(),
+        reloads: Arc::default(),
         exporters: Exporters::default(),
         tls: None,
         labels: Arc::default(),
