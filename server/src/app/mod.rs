@@ -387,7 +387,7 @@ impl App {
         };
         export::serve(&config.export, figures, &host, &tasks).await?;
         let events = EventServer {
-            hub,
+            hub: Arc::clone(&hub),
             exporters: exporters.clone(),
             control: control.clone(),
             host,
@@ -410,6 +410,8 @@ impl App {
             declarations,
             reloads: Arc::clone(&reloads),
             exporters,
+            export_filters: export::filters(&config.export),
+            hub,
             tls: tls.clone(),
             labels,
         };

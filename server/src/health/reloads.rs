@@ -64,7 +64,9 @@ mod tests {
             Some((check.status(), check.finding))
         };
         assert_eq!(said(true), None);
-        reloads.refused("warning: a.toml:1:1: odd\nhint: no\nerror: a.toml:20:2: `budgt` is not a setting\nhint: x");
+        reloads.refused(
+            "warning: a.toml:1:1: odd\nhint: no\nerror: a.toml:20:2: `budgt` is not a setting\nhint: x",
+        );
         let why = "the configuration was not reloaded, the previous one still applies";
         let expected = format!("{why}: a.toml:20:2: `budgt` is not a setting");
         assert_eq!(said(true), Some((CheckStatus::Failed, expected)));

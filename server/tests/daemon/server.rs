@@ -361,6 +361,8 @@ pub(crate) async fn routes(daemon: Daemon<'_>) -> Routes {
         declarations: Arc::default(),
         reloads: Arc::default(),
         exporters: Exporters::default(),
+        export_filters: Vec::new(),
+        hub: Arc::clone(hub),
         tls: None,
         labels: Arc::default(),
     };
