@@ -215,9 +215,10 @@ fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
     let troubles: Vec<_> = probes
         .iter()
         .filter_map(|probe| match &probe.state {
-            ProbeState::Drifted(trouble) | ProbeState::Failed(trouble) | ProbeState::HeldBack(trouble) => {
-                Some((&probe.name, trouble))
-            }
+            ProbeState::Drifted(trouble)
+            | ProbeState::Failed(trouble)
+            | ProbeState::HeldBack(trouble)
+            | ProbeState::Tripped(trouble) => Some((probe, trouble)),
             _ => None,
         })
         .filter(|(_, trouble)| !trouble.ends_by_itself())
@@ -237,8 +238,12 @@ fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
             format!("{} probes as they were requested, {armed} of them armed", probes.len()),
         );
     };
-    let reasons = troubles.iter().map(|(name, trouble)| format!("`{name}`: {}", trouble.reason));
-    failed("probes", named(reasons, "kprobectl list -o wide"), first.hint.clone())
+    let reasons = troubles.iter().map(|(probe, trouble)| format!("`{}`: {}", probe.name, trouble.reason));
+    let finding = named(reasons, "kprobectl list -o wide");
+    // The daemon did as it was configured, and yet these probes do not record.
+    let all_tripped = troubles.iter().all(|(probe, _)| matches!(probe.state, ProbeState::Tripped(_)));
+    let fix = first.hint.clone();
+    if all_tripped { warning("probes", finding, fix) } else { failed("probes", finding, fix) }
 }
 
 /// Counts of skipped runs, with which the next look compares: what was skipped long ago, and is not any more, needs
@@ -332,7 +337,25 @@ mod tests {
     use kprobed_proto::v1::CheckStatus;
 
     use super::*;
+    use kprobed_control::Trouble;
     use kprobed_control::samples::probe as test_probe;
+
+    #[test]
+    fn a_probe_that_was_disarmed_for_its_cost_is_named() {
+        let with = |state| {
+            let mut probe = test_probe(1, "kprobes/one");
+            probe.state = state;
+            Arc::new(probe)
+        };
+        let trouble =
+            |reason: &str| Trouble { code: "TEST", reason: reason.to_owned(), hint: "enable it".to_owned() };
+        let tripped = with(ProbeState::Tripped(trouble("it was over its budget")));
+        let check = probes_check(&[Arc::clone(&tripped), with(ProbeState::Armed)]);
+        assert_eq!((check.status(), check.fix.as_str()), (CheckStatus::Warning, "enable it"));
+        assert_eq!(check.finding, "`kprobes/one`: it was over its budget");
+        let check = probes_check(&[tripped, with(ProbeState::Failed(trouble("it is gone")))]);
+        assert_eq!(check.status(), CheckStatus::Failed);
+    }
 
     #[test]
     fn probes_with_skipped_runs_are_named() {

@@ -16,7 +16,7 @@ use std::thread;
 
 use clap::Parser;
 use kprobed::app::{App, Prepared, StartError, Watched};
-use kprobed::config::{CheckedConfig, Config, HostSize, SettingChange, after_reload};
+use kprobed::config::{CheckedConfig, Config, HostSize, SettingChange, after_reload, listed};
 use kprobed::shutdown::Stops;
 use kprobed::{front, telemetry};
 use sd_notify::NotifyState;
@@ -58,8 +58,8 @@ fn main() -> ExitCode {
         }
     };
     if arguments.check_config {
-        for warning in checked.warnings {
-            say(format_args!("warning: {warning}\nhint: {}", warning.hint));
+        if !checked.warnings.is_empty() {
+            say(listed(arguments.config.as_deref(), &checked.warnings));
         }
         say(format_args!("kprobed can start with this configuration"));
         return ExitCode::SUCCESS;
@@ -197,6 +197,7 @@ fn reload(app: &App, before: CheckedConfig, reread: &Reread) -> CheckedConfig {
         }
         Err(error) => {
             tracing::error!(%error, "the configuration is not reloaded: the previous one still applies");
+            app.not_reloaded(&error.to_string());
             before
         }
     };

@@ -136,6 +136,13 @@ impl Reader<'_> {
             match (keys, written) {
                 (Err(error), _) => self.unread(&error, true),
                 (Ok(keys), written) => {
+                    // No document has it, and each further key and line would be a mistake of its own.
+                    if let Some(key) = keys.keys().find(|key| key.value == "etag") {
+                        let message = "this is a probe as `-o json` prints it, and no document";
+                        let hint = "`kprobectl get NAME -o yaml` prints its document";
+                        self.problem(key.referenced, message, hint);
+                        return entries;
+                    }
                     self.keys(&keys);
                     match written {
                         Ok(written) => entries.extend(self.document(&written, before)),

@@ -273,6 +273,14 @@ fn all_mistakes_are_said_at_once() {
 }
 
 #[test]
+fn probes_as_json_are_one_mistake() {
+    let line = r#"{"name":"kprobes/a","uid":"1","definition":"p f","etag":"1-1","labels":{}}"#;
+    let problems = read(&format!("{line}\n{line}\n")).unwrap_err();
+    let expected = "1:50: this is a probe as `-o json` prints it, and no document (`kprobectl get NAME -o yaml` prints its document)";
+    assert_eq!(problems.iter().map(ToString::to_string).collect::<Vec<_>>(), [expected]);
+}
+
+#[test]
 fn a_text_cannot_be_nested_for_ever() {
     let text = format!("probe: kprobes/a\nlabels: {}{}\n", "[".repeat(100_000), "]".repeat(100_000));
     let problems = read(&text).unwrap_err();

@@ -295,8 +295,13 @@ impl Controller {
 
 impl UpdateRequest {
     /// What the audit log calls it.
-    pub(super) const fn change(&self) -> &'static str {
-        if self.accept { "accept" } else { "update" }
+    pub(super) fn change(&self) -> &'static str {
+        let is_label = self.is_about_the_row_alone() && self.definition.is_none() && self.metadata.is_empty();
+        match (self.accept, is_label) {
+            (true, _) => "accept",
+            (false, true) => "label",
+            (false, false) => "update",
+        }
     }
 
     /// Whether it changes something, and only in the row.

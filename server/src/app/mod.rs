@@ -30,7 +30,7 @@ use crate::doctor::{Doctor, LOCKDOWN, SkippedRuns};
 use crate::export::metrics::Sources;
 use crate::export::{self, ExportParts};
 use crate::front::{self, Gate, Inherited};
-use crate::health::{Declarations, LabelsFile, Storage};
+use crate::health::{Declarations, LabelsFile, Reloads, Storage};
 use crate::rpc::{self, Access, EventServer, HostInfo, Services};
 use crate::sandbox;
 use crate::shutdown::Tasks;
@@ -93,6 +93,7 @@ pub struct App {
     socket: Option<PathBuf>,
     rights: Arc<Rights>,
     tls: Option<Arc<LiveTls>>,
+    reloads: Arc<Reloads>,
     watched: Watched,
     /// Held as long as the daemon runs.
     _lock: StateLock,
@@ -348,6 +349,7 @@ impl App {
             unknown_uids,
         };
         let declarations = Arc::<Declarations>::default();
+        let reloads = Arc::<Reloads>::default();
         let keeper = Keeper {
             directory: config.declarations.directory.clone(),
             control: control.clone(),
@@ -385,7 +387,7 @@ impl App {
         };
         export::serve(&config.export, figures, &host, &tasks).await?;
         let events = EventServer {
-            hub,
+            hub: Arc::clone(&hub),
             exporters: exporters.clone(),
             control: control.clone(),
             host,
@@ -406,7 +408,10 @@ impl App {
             doctor,
             storage,
             declarations,
+            reloads: Arc::clone(&reloads),
             exporters,
+            export_filters: export::filters(&config.export),
+            hub,
             tls: tls.clone(),
             labels,
         };
@@ -424,7 +429,7 @@ impl App {
         front::serve(sockets, &config.listen, routes, &tasks, streams, gate);
         let watched = Watched { control, readers, streams: streams.clone() };
         let engine = std::mem::take(engine);
-        Ok(Self { engine, tasks, health, socket, rights, tls, watched, _lock: lock })
+        Ok(Self { engine, tasks, health, socket, rights, tls, reloads, watched, _lock: lock })
     }
 
     /// Puts roles and certificates in force that have changed, and says so in the audit log. Returns all
@@ -447,14 +452,25 @@ impl App {
         }
         let changes = changes(&before.file, &now.file);
         let settings: Vec<_> = changes.iter().map(|change| change.setting.as_str()).collect();
+        let waiting = changes.iter().filter(|change| change.needs_restart);
+        self.reloads.made(&waiting.map(|change| change.setting.as_str()).collect::<Vec<_>>());
+        let reason = match settings.as_slice() {
+            [] => "no setting has changed".to_owned(),
+            settings => format!("changed settings: {}", settings.join(", ")),
+        };
         let caller = Caller::daemon();
         self.rights.audit().note(Entry {
             change: "reload".to_owned(),
             operation: caller.operation.to_string(),
-            reason: format!("changed settings: {}", settings.join(", ")),
+            reason,
             ..Entry::new(Action::Changed, caller.principal.to_string())
         });
         Ok(changes)
+    }
+
+    /// Notes for the checks of the host that a reload failed.
+    pub fn not_reloaded(&self, error: &str) {
+        self.reloads.refused(error);
     }
 
     /// The threads that the daemon cannot do without, for the watchdog.

@@ -18,7 +18,7 @@ mod tls;
 pub use difference::{SettingChange, after_reload, changes};
 pub use export::Export;
 pub(crate) use paths::SOCKET_SUFFIX;
-pub use problem::{Place, Problem, Severity};
+pub use problem::{Place, Problem, Severity, list as listed};
 pub use rules::HostSize;
 pub use tls::{LISTEN, PROMETHEUS, client_config, server_config, tls_settings};
 

@@ -70,7 +70,7 @@ impl From<RoleProblem> for Problem {
 }
 
 /// All problems as lines: the place, what is wrong, and below it what to do.
-pub(super) fn list(path: Option<&Path>, problems: &[Problem]) -> String {
+pub fn list(path: Option<&Path>, problems: &[Problem]) -> String {
     let lines = problems.iter().map(|problem| {
         let kind = match problem.severity {
             Severity::Error => "error",

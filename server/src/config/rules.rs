@@ -191,6 +191,11 @@ fn numbers(config: &Config) -> Vec<Problem> {
     found.extend(within("listen.queue_memory_mib", listen.queue_memory_mib, 1..=1 << 20));
     found.extend(within("state.sample_interval_s", state.sample_interval_s, 1..=YEAR_S));
     found.extend(within("reconcile.interval_ms", config.reconcile.interval_ms, 0..=YEAR_S * 1000));
+    if (1..100).contains(&config.reconcile.interval_ms) {
+        let why = "the daemon would do nothing but look";
+        let hint = "use 30000, which is 30 seconds, or 0 for none";
+        found.push(Problem::value("reconcile.interval_ms", config.reconcile.interval_ms, why, hint));
+    }
     found.extend(within("leases.keep_listed_s", config.leases.keep_listed_s, 0..=YEAR_S));
     found.extend(within("audit.max_entries", config.audit.max_entries, 1000..=100_000_000));
     found.extend(budget(&config.budget));

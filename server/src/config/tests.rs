@@ -182,6 +182,7 @@ fn numbers_have_bounds() {
         ("state.sample_interval_s", "0", "it must be from 1 to"),
         ("state.sample_interval_s", "9223372036854775807", "it must be from 1 to"),
         ("reconcile.interval_ms", "9223372036854775807", "it must be from 0 to"),
+        ("reconcile.interval_ms", "30", "the daemon would do nothing but look"),
         ("state.minute_retention_days", "9223372036854775807", "it must be from 0 to 36500"),
         ("state.hour_retention_days", "0", "it must be from 1 to 36500"),
         ("spool.max_mib", "3", "it must be from 4 to"),

@@ -1,4 +1,4 @@
-//! The host check `exporters`: whether every exporter sends, and why not.
+//! The host checks `exporters`, whether every exporter sends, and why not, and `export_filter`.
 
 use std::io;
 use std::path::Path;
@@ -8,6 +8,7 @@ use kprobed_proto::v1::{ExporterLedger, ExporterState};
 use nix::errno::Errno;
 
 use crate::health::{self, CheckStatus, HostCheck, NETWORK_HINT, network_is_closed};
+use kprobed_control::error::Error;
 
 /// The check of all exporters. Absent without exporters.
 pub fn check(exporters: &[ExporterLedger], now: SystemTime) -> Option<HostCheck> {
@@ -31,6 +32,14 @@ pub fn check(exporters: &[ExporterLedger], now: SystemTime) -> Option<HostCheck>
         (CheckStatus::Warning, troubles.join("; "), fix)
     };
     Some(health::check("exporters", status, finding, fix))
+}
+
+/// The check of a filter that no selected probe can have: all events are left out, which the account calls not
+/// selected.
+pub fn filter_check(exporter: &str, why: &Error) -> HostCheck {
+    let finding = format!("`export.{exporter}.filter` leaves out all events: {}", why.message);
+    let fix = format!("correct the filter, and restart the daemon; {}", why.hint());
+    health::check("export_filter", CheckStatus::Warning, finding, fix.trim_end_matches("; "))
 }
 
 /// What to do about a file of JSON Lines whose directory is missing, or is read-only for the daemon.
@@ -87,6 +96,18 @@ mod tests {
         let check = check(&[exporter], SystemTime::UNIX_EPOCH + Duration::from_secs(100)).unwrap();
         assert_eq!(check.status() == CheckStatus::Ok, check.fix.is_empty());
         (check.status(), check.finding)
+    }
+
+    #[test]
+    fn a_filter_that_fits_no_probe_is_named() {
+        let why = Error::bad_argument("filter", "there is no field `n` in a/b".to_owned());
+        let check = filter_check("jsonl", &why.clone().fix("there are `m`"));
+        assert_eq!(
+            check.finding,
+            "`export.jsonl.filter` leaves out all events: there is no field `n` in a/b"
+        );
+        assert_eq!(check.fix, "correct the filter, and restart the daemon; there are `m`");
+        assert_eq!(filter_check("jsonl", &why).fix, "correct the filter, and restart the daemon");
     }
 
     #[test]

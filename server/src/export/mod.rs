@@ -27,9 +27,9 @@ mod status;
 #[cfg(test)]
 pub(crate) mod tests;
 
-pub use checks::check;
+pub use checks::{check, filter_check};
 pub use exporter::{Exporter, Policy};
-pub use open::{ExportParts, open, serve};
+pub use open::{ExportParts, filters, open, serve};
 pub use pump::Chunk;
 pub(crate) use read::{KEPT_SCHEMAS, Reader, cursor_of, started};
 pub use sink::{Sent, Sink, SinkError};

@@ -121,6 +121,17 @@ pub fn open(export: &Export, parts: &ExportParts) -> Result<Exporters, StartErro
     Ok(Exporters(exporters.into()))
 }
 
+/// The filters of the exporters of events, each with the name of its exporter, and what else selects its events.
+pub fn filters(export: &Export) -> Vec<(&'static str, View)> {
+    let jsonl = export.jsonl.as_ref().map(|settings| ("jsonl", settings.selecting()));
+    let otlp = export.otlp.as_ref().filter(|settings| settings.has_events());
+    let otlp = otlp.map(|settings| ("otlp", settings.selecting()));
+    let nats = export.nats.as_ref().map(|settings| ("nats", settings.selecting()));
+    let all = [jsonl, otlp, nats].into_iter().flatten();
+    let read = all.filter_map(|(exporter, selecting)| Some((exporter, selecting.read().ok()?)));
+    read.filter(|(_, view)| view.filter.is_some()).collect()
+}
+
 fn selection(
     exporter: &'static str,
     read: Result<View, Vec<(&'static str, String)>>,

@@ -1,15 +1,17 @@
 //! Health checks of the host that do not depend on probes: findings, and what to do about them.
 //!
-//! Owns the checks of the database and the disks, of the
+//! Owns the checks of the database and the disks, of reloads of the configuration, of the
 //! file with the labels of the host, of the certificate, and of the daemon's sandbox. Never changes anything.
 
 mod declarations;
 mod labels_file;
+mod reloads;
 mod sandbox;
 mod storage;
 
 pub use declarations::{DeclarationState, Declarations, in_words};
 pub use labels_file::{LabelsFile, read as read_labels};
+pub use reloads::Reloads;
 pub use sandbox::{files_check, sandbox_check};
 pub use storage::Storage;
 
@@ -71,7 +73,7 @@ const RENEWAL_DAYS: u64 = 30;
 /// Whether the certificate for clients expires soon.
 pub fn certificate_check(end: SystemTime, now: SystemTime) -> HostCheck {
     const ID: &str = "certificate";
-    let fix = "put the renewed certificate and its key in its place, and restart the daemon";
+    let fix = "put the renewed certificate and its key in its place, then `systemctl reload kprobed`";
     let Ok(left) = end.duration_since(now) else {
         return failed(
             ID,

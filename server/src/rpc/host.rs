@@ -13,7 +13,7 @@ use tonic::{Request, Response, Status};
 use super::messages::known;
 use super::probes::states_of;
 use super::services::Services;
-use super::{audit, messages};
+use super::{audit, messages, selected};
 use crate::doctor::RESTART;
 use crate::export;
 use crate::health::{certificate_check, failed, files_check, sandbox_check};
@@ -26,6 +26,7 @@ use kprobed_host::kernel::{
 use kprobed_host::ring::PageLayout;
 use kprobed_host::tracefs::Instance;
 use kprobed_lang::definition::Features;
+use kprobed_trace::pipeline::View;
 use kprobed_verdict::message::length;
 
 /// How long the checks wait for the control thread: one that hangs is what they are asked about.
@@ -95,6 +96,13 @@ impl Services {
         })
     }
 
+    /// Whether a filter of an exporter leaves out all events, since it fits none of the probes.
+    fn filter_check(&self, (exporter, view): &(&'static str, View)) -> Option<v1::HostCheck> {
+        let text = view.filter.as_ref()?.to_string();
+        let why = selected::judge(&self.access.registry, &self.hub, view, &text, None).err()?;
+        Some(export::filter_check(exporter, &why))
+    }
+
     /// Sizes of the ring buffer of a CPU, in KiB, and of a sub-buffer, in bytes, or why they cannot be read.
     fn buffers(&self) -> Result<(u64, u32), String> {
         let read =
@@ -159,9 +167,14 @@ impl HostService for Services {
         checks.push(sandbox_check(&self.doctor.procfs));
         checks.push(files_check());
         checks.push(self.declarations.check(|problem| self.shows_declaration(&sight, problem)));
+        checks.extend(self.reloads.check(sight.is_everything()));
         checks.extend(self.storage.checks(sight.is_everything()).await);
         let now = SystemTime::now();
         checks.extend(export::check(&self.exporters.statuses(), now));
+        // The reason names a probe.
+        if sight.is_everything() {
+            checks.extend(self.export_filters.iter().filter_map(|one| self.filter_check(one)));
+        }
         checks.extend(self.labels.check());
         let labels = self.labels.labels();
         // A failing database is one of the checks.

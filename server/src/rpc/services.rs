@@ -27,9 +27,10 @@ use super::leases::LeaseServer;
 use crate::auth::LiveTls;
 use crate::doctor::Doctor;
 use crate::export::Exporters;
-use crate::health::{Declarations, LabelsFile, Storage};
+use crate::health::{Declarations, LabelsFile, Reloads, Storage};
 use kprobed_control::error::Error;
 use kprobed_control::{ControlHandle, Costs, Foreign, Holds, ProbeStates, Sight};
+use kprobed_trace::pipeline::{Hub, View};
 use kprobed_verdict::checker::Checker;
 
 /// What the services use, apart from that of events.
@@ -59,8 +60,14 @@ pub struct Services {
     pub storage: Storage,
     /// The state of the files that declare probes.
     pub declarations: Arc<Declarations>,
+    /// Reloads of the configuration.
+    pub reloads: Arc<Reloads>,
     /// The exporters.
     pub exporters: Exporters,
+    /// Their filters.
+    pub export_filters: Vec<(&'static str, View)>,
+    /// Knows what a filter means.
+    pub hub: Arc<Hub>,
     /// The certificates for clients.
     pub tls: Option<Arc<LiveTls>>,
     /// The labels of the host.

@@ -359,7 +359,10 @@ pub(crate) async fn routes(daemon: Daemon<'_>) -> Routes {
         doctor,
         storage: Storage { store, state_directory: directory.to_owned(), history: None, unknown_uids: 0 },
         declarations: Arc::default(),
+        reloads: Arc::default(),
         exporters: Exporters::default(),
+        export_filters: Vec::new(),
+        hub: Arc::clone(hub),
         tls: None,
         labels: Arc::default(),
     };

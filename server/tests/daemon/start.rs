@@ -49,6 +49,17 @@ fn all_that_is_wrong_with_a_configuration_is_said() {
 }
 
 #[test]
+fn a_warning_has_its_place() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("start.toml");
+    fs::write(&file, "[listen]\ngroup = \"nosuch-group\"\n").unwrap();
+    let output = kprobed(&file, &["--check-config"]);
+    let said = String::from_utf8(output.stderr).unwrap();
+    let expected = format!("warning: {}:2:1: this host has no group `nosuch-group`", file.display());
+    assert!(output.status.success() && said.contains(&expected), "{said}");
+}
+
+#[test]
 fn the_example_configuration_is_taken() {
     let example = Path::new(env!("CARGO_MANIFEST_DIR")).join("../deploy/kprobed.example.toml");
     let output = kprobed(&example, &["--check-config"]);

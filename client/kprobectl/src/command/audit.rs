@@ -100,10 +100,11 @@ impl MessageRow for AuditEntry {
 fn call(entry: &AuditEntry) -> String {
     let mut call = entry.method.clone();
     if !call.to_lowercase().starts_with(&entry.change) {
-        call.push(':');
+        // The daemon itself calls no method.
+        call.push_str(if call.is_empty() { "" } else { ":" });
         call.push_str(&entry.change);
     }
-    if entry.enabled == Some(false) && entry.change != "delete" {
+    if entry.enabled == Some(false) && !matches!(entry.change.as_str(), "delete" | "label") {
         call.push_str(" (disabled)");
     }
     call

@@ -115,6 +115,8 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
             "the kernel does not count hits of events such as `{}`: `kprobectl ledger` shows what was recorded of them",
             first.name
         ));
+    } else if profiles.is_empty() {
+        output.remark("no probe matches: `kprobectl list` shows all");
     }
     Ok(Exit::Success)
 }

@@ -84,6 +84,21 @@ async fn entries_are_lines() {
     ");
 }
 
+/// The probe is off, and the change did not switch it off.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_change_of_labels_is_named() {
+    let host = host().await;
+    let said = host.run(&["label", "open", "team=storage"]);
+    assert!(said.starts_with("exit: 0"), "{said}");
+    assert_snapshot!(run(&host, &["-n", "1"]), @"
+    exit: 0
+    -- stdout
+    ENTRY  TIME                  ACTION   PRINCIPAL  CALL               PROBE         REASON
+        6  2026-01-31T12:00:00Z  changed  user:root  ApplyProbes:label  kprobes/open  -
+    -- stderr
+    ");
+}
+
 #[tokio::test(flavor = "multi_thread")]
 async fn entries_are_selected() {
     let host = host().await;
