@@ -28,9 +28,8 @@ pub(crate) struct Arguments {
 }
 
 /// Words before the name of a function that say what a probe of it is, and the kernel itself, which is not a module.
-const KINDS: [&str; 12] = [
-    "kprobe", "k", "p", "kretprobe", "kr", "r", "fentry", "kfunc", "fexit", "kretfunc", "vmlinux", "kernel",
-];
+const KINDS: [&str; 12] =
+    ["kprobe", "k", "p", "kretprobe", "kr", "r", "fentry", "kfunc", "fexit", "kretfunc", "vmlinux", "kernel"];
 
 /// An event of the host, with what the daemon makes of it.
 impl MessageRow for CheckedDefinition {
