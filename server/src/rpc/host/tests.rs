@@ -21,6 +21,7 @@ use kprobed_control::{Controller, Foreign, Observer, ProbeStates, Registry};
 use kprobed_host::kernel::{BuildIds, FactsCache, KernelPaths};
 use kprobed_host::tracefs::{CurrentInstance, HitCounts, Instance, Tracefs};
 use kprobed_lang::samples::v6_12;
+use kprobed_trace::pipeline::samples;
 use kprobed_verdict::checker::Checker;
 
 const HEADER_PAGE: &str = include_str!("../../../fixtures/ring/small-mix/header_page");
@@ -116,6 +117,9 @@ async fn server(directory: &TempDir) -> Services {
         declarations: Arc::default(),
         labels: Arc::default(),
         exporters: Exporters::default(),
+        export_filters: Vec::new(),
+        hub: samples::hub(),
+        reloads: Arc::default(),
         tls: None,
     }
 }
