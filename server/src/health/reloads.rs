@@ -10,7 +10,9 @@ const ID: &str = "configuration";
 
 /// What the last reload left to do. Nothing before the first one.
 #[derive(Debug, Default)]
-pub struct Reloads(Mutex<Option<HostCheck>>);
+pub struct Reloads {
+    check: Mutex<Option<HostCheck>>,
+}
 
 impl Reloads {
     /// The last reload changed nothing. `error` is what `--check-config` prints.
@@ -38,7 +40,7 @@ impl Reloads {
     /// The check, if something is left to do. Without `names_settings` it does not quote the configuration, which
     /// names principals and probes.
     pub fn check(&self, names_settings: bool) -> Option<HostCheck> {
-        let mut check = self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
+        let mut check = self.check.lock().unwrap_or_else(PoisonError::into_inner).clone()?;
         if !names_settings && let Some(end) = check.finding.find(": ") {
             check.finding.truncate(end);
         }
@@ -46,7 +48,7 @@ impl Reloads {
     }
 
     fn set(&self, check: Option<HostCheck>) {
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = check;
+        *self.check.lock().unwrap_or_else(PoisonError::into_inner) = check;
     }
 }
 

@@ -164,7 +164,7 @@ async fn go_on(
     Ok(exit(state.phase))
 }
 
-/// A roll-out whose client has ended before it, also if that is because nobody reads its output.
+/// A roll-out whose client has ended before it: it was interrupted, or its output is read no more.
 fn stands(state: &Path, why: &str) -> Failure {
     let path = state.display();
     let hint = format!(

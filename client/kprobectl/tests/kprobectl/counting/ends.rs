@@ -48,8 +48,12 @@ fn a_killed_command_ends_its_stream() {
 fn a_reader_that_goes_away_is_no_error() {
     let fake = Fake::start(Ending::Open);
     let mut command = fake.command(&["hist", "open", "--interval", "1s"]);
-    let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
-    drop(child.stdout.take());
+    // It is gone before the command starts: it prints once, and a process that is just being forked beside this thread
+    // has every pipe for a moment.
+    let (reader, writer) = std::io::pipe().unwrap();
+    drop(reader);
+    let mut child = command.stdout(writer).stderr(Stdio::piped()).spawn().unwrap();
+    drop(command);
     let mut stderr = String::new();
     child.stderr.take().unwrap().read_to_string(&mut stderr).unwrap();
     assert_eq!(child.wait().unwrap().code(), Some(0), "{stderr}");
