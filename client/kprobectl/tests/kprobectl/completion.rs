@@ -7,13 +7,17 @@ use super::command::kprobectl;
 use super::fake::{Ending, Fake};
 
 impl Fake {
-    /// What a shell is offered for the last word of a line.
+    /// What a shell is offered for the last word of a line. It waits for the daemon a moment only, which can be too
+    /// short on a busy machine: then it is asked again.
     fn completes(&self, line: &[&str]) -> Vec<String> {
         let words = [&["--", "kprobectl"], line].concat();
-        let output = self.command(&words).env("KPROBECTL_COMPLETE", "fish").output().unwrap();
-        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
-        let offered = String::from_utf8(output.stdout).unwrap();
-        offered.lines().filter_map(|line| line.split('\t').next().map(str::to_owned)).collect()
+        let offered = || {
+            let output = self.command(&words).env("KPROBECTL_COMPLETE", "fish").output().unwrap();
+            assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+            let offered = String::from_utf8(output.stdout).unwrap();
+            offered.lines().filter_map(|line| line.split('\t').next().map(str::to_owned)).collect()
+        };
+        (0..10).map(|_again| offered()).find(|offered: &Vec<_>| !offered.is_empty()).unwrap_or_default()
     }
 }
 
