@@ -41,13 +41,21 @@ fn listing(events: &Path) -> io::Result<BTreeSet<String>> {
     Ok(text.lines().filter_map(name).collect())
 }
 
+const COMMAND: &str = "  Command: ";
+
+/// The most bytes of a command in the log of 5.10 (kernel/trace/trace.c: MAX_FILTER_STR_VAL).
+const CUT: usize = 243;
+
 /// The last entry of the log: where its caret is, in bytes from the beginning of the command, and
 /// its message.
 fn said(log: &str) -> Option<(String, String)> {
     let (_, entry) = log.rsplit_once(": error: ")?;
     let mut lines = entry.lines();
     let message = lines.next()?.trim().to_owned();
-    let caret = lines.next_back()?.find('^')?.checked_sub("  Command: ".len())?;
+    let last = lines.next_back()?;
+    // 5.10 cuts the line of a long command, with its end.
+    let before = if last.starts_with(COMMAND) { COMMAND.len() + CUT } else { 0 };
+    let caret = last.rfind('^')?.checked_sub(before + COMMAND.len())?;
     Some((caret.to_string(), message))
 }
 
@@ -107,5 +115,11 @@ mod tests {
 ";
         assert_eq!(said(log), Some(("11".to_owned(), "Unknown type is specified".to_owned())));
         assert_eq!(said(""), None);
+        let cut = format!(
+            "[  1.0] trace_kprobe: error: Too many args\n  Command: {}    {}^\n",
+            "a".repeat(243),
+            " ".repeat(9)
+        );
+        assert_eq!(said(&cut), Some(("2".to_owned(), "Too many args".to_owned())));
     }
 }

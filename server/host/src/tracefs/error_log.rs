@@ -29,23 +29,30 @@ pub struct KernelMessage {
 /// The kernel's answer to a write that it refuses, and what it says of it in its `error_log`, if anything.
 pub type Refusal = (TracefsError, Option<KernelMessage>);
 
-/// Length of `  Command: `, which the caret line is indented by.
+/// What the command follows; the caret line is indented by its length.
 const PREFIX: &str = "  Command: ";
+
+/// Bytes of a command in the log of 5.10, which cuts longer ones, with the end of their line: the caret follows in the
+/// same one (kernel/trace/trace.c: MAX_FILTER_STR_VAL, less a newline, the prefix and a zero).
+const CUT: usize = 256 - 1 - PREFIX.len() - 1;
 
 impl KernelMessage {
     /// Parses all records of an `error_log`, oldest first. What has another form is left out.
     pub fn parse_log(text: &str) -> Vec<Self> {
         let lines: Vec<&str> = text.lines().collect();
-        lines.windows(3).filter_map(parse_record).collect()
+        (0..lines.len()).filter_map(|first| parse_record(&lines[first..])).collect()
     }
 }
 
 fn parse_record(lines: &[&str]) -> Option<KernelMessage> {
-    let [head, command, caret] = lines else { return None };
+    let [head, command, after @ ..] = lines else { return None };
     let (stamp, rest) = head.strip_prefix('[')?.split_once(']')?;
     // `trace_kprobe: error: TEXT`, or for filters `event filter parse error: error: TEXT`.
     let (subsystem, text) = rest.trim_start().split_once(": error: ")?;
     let command = command.strip_prefix(PREFIX)?;
+    let caret = after.first().filter(|line| line.trim_start() == "^");
+    let (command, caret) =
+        caret.map_or_else(|| command.split_at_checked(CUT), |caret| Some((command, caret)))?;
     let position = caret.find('^')?.checked_sub(PREFIX.len())?;
     Some(KernelMessage {
         stamp: stamp.trim().to_owned(),
@@ -101,6 +108,23 @@ mod tests {
         assert_eq!(&records[0].command[records[0].position..], "nosuch");
         assert_eq!(records[1].subsystem, "event filter parse error");
         assert_eq!(records[1].position, 0);
+    }
+
+    /// 5.10 has room for 256 bytes: of what follows `error: ` too.
+    #[test]
+    fn the_caret_behind_a_command_that_was_cut_is_found() {
+        let definition = format!("p:kprobes/x vfs_read {}", "a=$comm ".repeat(40));
+        let cut = &definition[..CUT];
+        let text = format!(
+            "[    1.2] trace_kprobe: error: Too many args\n{PREFIX}{cut}{}^\n\
+             [    2.0] event filter parse error: error: Field not found\n{PREFIX}foo == 1\n{}^\n",
+            " ".repeat(PREFIX.len() + 12),
+            " ".repeat(PREFIX.len())
+        );
+        let records = KernelMessage::parse_log(&text);
+        assert_eq!((records.len(), records[0].text.as_str()), (2, "Too many args"));
+        assert_eq!((records[0].command.as_str(), records[0].position), (cut, 12));
+        assert_eq!((records[1].command.as_str(), records[1].position), ("foo == 1", 0));
     }
 
     proptest! {

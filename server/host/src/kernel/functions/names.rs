@@ -4,6 +4,11 @@
 //! them apart: the kernel writes the list in the order of addresses
 //! (kernel/trace/ftrace.c:ftrace_process_locs sorts them), so that a name lies between its
 //! neighbours; and a traceable function begins with a call of `__fentry__` or the NOP in its place.
+//!
+//! Code of a weak function that another one has replaced has no symbol. Before 5.19 the list names it by the symbol
+//! before it, so that a function has a line for itself, if it has a call site, and one for each such code behind it.
+
+use std::collections::HashMap;
 
 use super::{CALL_SITE_NOP, OTHER_CALL_SITE_NOP, SymbolTable};
 use crate::insn;
@@ -13,6 +18,12 @@ use crate::insn;
 /// distance from the symbol before it.
 const INVALID_PREFIX: &str = "__ftrace_invalid_address___";
 
+/// The least alignment of a function, in bytes (arch/x86/Makefile, arch/x86/Kconfig: FUNCTION_ALIGNMENT).
+const ALIGNMENT: usize = 16;
+
+/// First byte of an instruction that is being rewritten (arch/x86/kernel/alternative.c: text_poke_bp).
+const BREAKPOINT: u8 = 0xcc;
+
 /// All call sites of the list.
 pub(super) fn call_sites(
     text: &str,
@@ -21,13 +32,24 @@ pub(super) fn call_sites(
 ) -> Vec<u64> {
     let entries: Vec<_> = text.lines().map(|line| parse(line, symbols)).collect();
     let bounds = upper_bounds(&entries);
+    let mut lines = HashMap::<u64, usize>::new();
+    for function in entries.iter().filter_map(ListedFunction::only) {
+        *lines.entry(function).or_default() += 1;
+    }
     let mut sites = Vec::with_capacity(entries.len());
     let mut below = 0;
     for (entry, above) in entries.into_iter().zip(bounds) {
+        if let Some(function) = entry.only() {
+            // All sites of a function are found with its first line.
+            let Some(lines) = lines.remove(&function) else { continue };
+            sites.extend(sites_of(function, lines, symbols, read));
+            below = sites.last().map_or(below, |last| below.max(*last));
+            continue;
+        }
         let found = match entry {
             ListedFunction::Functions(functions) => {
                 let possible = between(&functions, below, above);
-                only_traced(possible, read).map(|function| site_of(function, read))
+                first_traced(possible, read).map(|function| site_of(function, read))
             }
             ListedFunction::Unnamed { offset } => unnamed(offset, below, above, symbols, read),
         };
@@ -45,6 +67,16 @@ enum ListedFunction {
     Functions(Vec<u64>),
     /// Code without a name of its own, this many bytes after a symbol.
     Unnamed { offset: u64 },
+}
+
+impl ListedFunction {
+    /// The function that it means, if it can mean one only.
+    fn only(&self) -> Option<u64> {
+        match self {
+            Self::Functions(functions) => <[u64; 1]>::try_from(functions.as_slice()).ok().map(|[only]| only),
+            Self::Unnamed { .. } => None,
+        }
+    }
 }
 
 fn parse(line: &str, symbols: &SymbolTable) -> ListedFunction {
@@ -70,11 +102,7 @@ fn upper_bounds(entries: &[ListedFunction]) -> Vec<u64> {
         .rev()
         .map(|entry| {
             let bound = above;
-            if let ListedFunction::Functions(functions) = entry
-                && let [only] = functions.as_slice()
-            {
-                above = *only;
-            }
+            above = entry.only().unwrap_or(above);
             bound
         })
         .collect();
@@ -91,11 +119,33 @@ fn between(functions: &[u64], below: u64, above: u64) -> Vec<u64> {
 }
 
 /// The first that is not known to have no call site. What comes after it has a line of its own.
-fn only_traced(functions: Vec<u64>, read: &mut dyn FnMut(u64) -> Option<[u8; 9]>) -> Option<u64> {
-    if functions.len() == 1 {
-        return functions.first().copied();
-    }
+fn first_traced(functions: Vec<u64>, read: &mut dyn FnMut(u64) -> Option<[u8; 9]>) -> Option<u64> {
     functions.into_iter().find(|function| read(*function).is_none_or(|code| call_in(&code).is_some()))
+}
+
+/// The call sites of a function with so many lines, ascending.
+fn sites_of(
+    function: u64,
+    lines: usize,
+    symbols: &SymbolTable,
+    read: &mut dyn FnMut(u64) -> Option<[u8; 9]>,
+) -> Vec<u64> {
+    let own = site_of(function, read);
+    let is_own = |code: [u8; 9]| call_in(&code).is_some() || code.first() == Some(&BREAKPOINT);
+    let has_own = read(function).is_none_or(is_own);
+    let replaced = lines - usize::from(has_own);
+    if replaced == 0 {
+        return vec![own];
+    }
+    let end = symbols.locate(function).map_or(function, |located| function.saturating_add(located.size));
+    let mut begins = |address: u64| read(address).is_some_and(|code| is_nop(&code));
+    let behind = (function + 1).next_multiple_of(ALIGNMENT as u64)..end;
+    let inside: Vec<u64> = behind.step_by(ALIGNMENT).filter(|address| begins(*address)).collect();
+    // The NOP of a jump label in the function itself comes before.
+    match inside.len().checked_sub(replaced) {
+        Some(others) => has_own.then_some(own).into_iter().chain(inside.into_iter().skip(others)).collect(),
+        None => vec![own],
+    }
 }
 
 /// Distance from the beginning of a function to its call site, if there is one.
@@ -106,8 +156,11 @@ fn call_in(code: &[u8]) -> Option<u64> {
 
 fn is_call(code: &[u8]) -> bool {
     const CALL: u8 = 0xe8;
-    let nops = [CALL_SITE_NOP, OTHER_CALL_SITE_NOP];
-    nops.iter().any(|nop| code.starts_with(nop)) || code.first() == Some(&CALL)
+    is_nop(code) || code.first() == Some(&CALL)
+}
+
+fn is_nop(code: &[u8]) -> bool {
+    [CALL_SITE_NOP, OTHER_CALL_SITE_NOP].iter().any(|nop| code.starts_with(nop))
 }
 
 fn site_of(function: u64, read: &mut dyn FnMut(u64) -> Option<[u8; 9]>) -> u64 {
@@ -195,6 +248,20 @@ ffffffffc0000000 t twin\t[mod]
             [0, 0x140],
             "not certain"
         );
+    }
+
+    /// `first` is named for itself and for code of 5.10 behind it, and `middle` for such code alone: `__bpf_tramp_exit` of
+    /// 5.10 is not traced. The NOP at 0x10 is that of a jump label.
+    #[test]
+    fn replaced_code_has_the_name_before_it() {
+        let code = |address: u64| {
+            Some(if [0, 0x10, 0x30, 0xa0, 0x140].contains(&(address - BASE)) { NOP } else { [0x90; 9] })
+        };
+        assert_eq!(sites("first\nfirst\nmiddle\nlast\n", code), [0, 0x30, 0xa0, 0x140]);
+        assert_eq!(sites("first\nmiddle\nfirst\n", code), [0, 0x30, 0xa0], "in two groups of pages");
+        assert_eq!(sites("middle\nmiddle\n", code), [0x80], "not certain");
+        assert_eq!(sites("middle\n", |_| None), [0x80]);
+        assert_eq!(sites("middle\n", |_| Some([BREAKPOINT; 9])), [0x80], "it is being rewritten");
     }
 
     #[test]
