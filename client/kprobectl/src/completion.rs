@@ -1,12 +1,14 @@
-//! Completion in shells. Commands and options come from the grammar, names from the daemon.
+//! Completion in shells. Commands and options come from the grammar, names of hosts and contexts from the configuration,
+//! other names from the daemon.
 //!
 //! Owns which arguments name what, and how long a shell waits for a daemon. Never says why there is nothing to offer:
 //! a shell would print that into the line that is being typed.
 
-use std::env;
+use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::sync::OnceLock;
 use std::time::Duration;
+use std::{env, iter};
 
 use clap::{Command, Parser as _};
 use clap_complete::CompleteEnv;
@@ -18,6 +20,7 @@ use tokio::time::{Instant, timeout_at};
 use crate::cli::{Cli, VARIABLE};
 use crate::command::connection::connect;
 use crate::command::functions::events_of;
+use crate::config::Config;
 use crate::global::Global;
 use crate::help;
 
@@ -80,7 +83,10 @@ pub(crate) fn answer() -> bool {
 
 /// The grammar with what its arguments name.
 fn grammar() -> Command {
-    help::grammar().mut_subcommands(|command| {
+    let grammar = help::grammar()
+        .mut_arg("context", |argument| argument.add(ArgValueCompleter::new(contexts)))
+        .mut_arg("hosts", |argument| argument.add(ArgValueCompleter::new(hosts)));
+    grammar.mut_subcommands(|command| {
         if APART.contains(&command.get_name()) {
             return command;
         }
@@ -97,12 +103,42 @@ fn candidates(names: Names, current: &OsStr) -> Vec<CompletionCandidate> {
     found.unwrap_or_default().into_iter().map(CompletionCandidate::new).collect()
 }
 
+/// Contexts of the configuration.
+fn contexts(current: &OsStr) -> Vec<CompletionCandidate> {
+    let (Ok(config), Some(current)) = (Config::read(), current.to_str()) else { return Vec::new() };
+    config
+        .contexts
+        .into_keys()
+        .filter(|name| name.starts_with(current))
+        .map(CompletionCandidate::new)
+        .collect()
+}
+
+/// Hosts of the context and their groups, for the last name of a list.
+fn hosts(current: &OsStr) -> Vec<CompletionCandidate> {
+    let line = line();
+    let named = line.windows(2).find(|words| words[0] == "--context").map(|words| words[1].as_str());
+    let (Ok(config), Some(current)) = (Config::read(), current.to_str()) else { return Vec::new() };
+    let Ok(Some((_, context))) = config.context(named) else { return Vec::new() };
+    let hosts = context.named_hosts().unwrap_or_default();
+    let names = hosts.into_iter().flat_map(|host| iter::once(host.name).chain(host.groups));
+    let names: BTreeSet<String> = names.chain(["all".to_owned()]).collect();
+    let (before, begun) = current.rfind(',').map_or(("", current), |comma| current.split_at(comma + 1));
+    let offered = names.iter().filter(|name| name.starts_with(begun));
+    offered.map(|name| CompletionCandidate::new(format!("{before}{name}"))).collect()
+}
+
+/// The words that are typed after the name of this command.
+fn line() -> Vec<String> {
+    let line = env::args_os().skip_while(|word| word != "--").skip(2);
+    line.filter_map(|word| word.into_string().ok()).collect()
+}
+
 /// Asks the daemon that the line names. Nothing if it does not answer in time.
 fn ask(names: Names, current: &str) -> Option<Vec<String>> {
     static UNTIL: OnceLock<Instant> = OnceLock::new();
     let until = *UNTIL.get_or_init(|| Instant::now() + PATIENCE);
-    let line = env::args_os().skip_while(|word| word != "--").skip(2);
-    let line: Vec<String> = line.filter_map(|word| word.into_string().ok()).collect();
+    let line = line();
     let global = connection(&line)?;
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().ok()?;
     let found = runtime

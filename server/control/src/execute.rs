@@ -293,7 +293,7 @@ impl Executor<'_> {
             let found = schema.and_then(|schema| self.what_is_wrong(filter, schema));
             Error::kernel_filter(("filter", filter), &refused, found.as_ref())
         })?;
-        own::refuse_cut_off("filter", filter, schema)?;
+        own::refuse_misread("filter", filter, schema)?;
         // The proofs that its fields were read can make it too long for the kernel.
         let whole = own::kernel_filter(self.tracefs(), &event.name, filter, schema)?;
         if whole == recorded {

@@ -134,7 +134,7 @@ pub(super) fn refuse_harm(tracefs: &Tracefs, event: &ProbeName, filter: &str) ->
 
 /// Refuses a filter that the kernel has taken for another one. It ignores an operator with nothing behind it (since a
 /// fix of 2026 it refuses it), and cuts a number to the size of the field.
-pub(super) fn refuse_cut_off(
+pub(super) fn refuse_misread(
     field: &'static str,
     filter: &str,
     schema: Option<&Arc<Schema>>,

@@ -3,7 +3,7 @@
 use std::os::unix::net::UnixListener;
 use std::time::{Duration, Instant};
 
-use super::command::kprobectl;
+use super::command::{kprobectl, kprobectl_in};
 use super::fake::{Ending, Fake};
 
 impl Fake {
@@ -33,6 +33,28 @@ fn names_come_from_the_daemon() {
     let options = fake.completes(&["trace", "--fil"]);
     assert_eq!(options, ["--filter"]);
     assert_eq!(fake.completes(&["compl"]), ["completion"]);
+}
+
+#[test]
+fn hosts_and_contexts_come_from_the_configuration() {
+    let directory = tempfile::tempdir().unwrap();
+    let hosts = "{web1: {address: 'web1:1'}, web2: {address: 'web2:1'}, db: {address: 'db:1'}}";
+    let text = format!(
+        "current_context: test\ncontexts:\n  test:\n    hosts: {hosts}\n    groups: {{whole: ['web*']}}\n  other:\n    \
+         hosts: {{far: {{address: 'far:1'}}}}\n"
+    );
+    std::fs::write(directory.path().join("config.yaml"), text).unwrap();
+    let completes = |line: &[&str]| {
+        let words = [&["--", "kprobectl"], line].concat();
+        let output =
+            kprobectl_in(directory.path(), &words).env("KPROBECTL_COMPLETE", "fish").output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{output:?}");
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_owned).collect::<Vec<_>>()
+    };
+    assert_eq!(completes(&["list", "--hosts", "w"]), ["web1", "web2", "whole"]);
+    assert_eq!(completes(&["list", "--hosts", "db,web"]), ["db,web1", "db,web2"]);
+    assert_eq!(completes(&["rollout", "plan", "--context", "other", "--hosts", ""]), ["all", "far"]);
+    assert_eq!(completes(&["--context", ""]), ["other", "test"]);
 }
 
 #[test]

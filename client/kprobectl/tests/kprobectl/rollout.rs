@@ -128,6 +128,22 @@ fn waves_follow_each_other_and_an_undo_puts_everything_back() {
     assert_eq!(code(&fleet.run(&["undo"])), 0, "already");
 }
 
+/// A second roll-out of the same documents changes nothing, and does not take the way back from the first.
+#[test]
+fn a_rollout_that_another_one_followed_can_be_undone() {
+    let fleet = Fleet::new(2);
+    let before = fleet.shown();
+    assert_eq!(code(&fleet.apply("h*", &[])), 0);
+    for _ in 0..2 {
+        let again = fleet.apply("h*", &[]);
+        assert_eq!(code(&again), 0, "{}", shown(&again));
+    }
+    let kept = fleet.path("kprobectl/rollout/test.json.previous");
+    let undone = fleet.run(&["undo", "--state", kept.to_str().unwrap()]);
+    assert_eq!(code(&undone), 0, "{}", shown(&undone));
+    assert_eq!(fleet.shown(), before);
+}
+
 #[test]
 fn one_host_that_fails_its_gate_puts_all_hosts_back() {
     let fleet = Fleet::new(4);

@@ -329,7 +329,7 @@ impl Controller {
             let found = probe.schema.as_deref().and_then(|schema| executor.what_is_wrong(filter, schema));
             Error::kernel_filter((field, filter), &refused, found.as_ref())
         })?;
-        own::refuse_cut_off(field, filter, probe.schema.as_ref())
+        own::refuse_misread(field, filter, probe.schema.as_ref())
     }
 
     fn aggregation_instance(&mut self) -> Result<Instance, Error> {

@@ -102,8 +102,15 @@ async fn start(global: &Global, prepared: Prepared, output: &mut Output) -> Resu
     }
     let file = StateFile::lock(&path)?;
     if file.path.exists() {
-        let phase = StateFile::read(&file.path)?.phase;
-        if !matches!(phase, Phase::Done | Phase::Undone) {
+        let earlier = StateFile::read(&file.path)?;
+        let phase = earlier.phase;
+        if phase == Phase::Done && earlier.hosts.iter().any(rollout::Host::is_touched) {
+            let kept = file.keep(&earlier)?;
+            let kept = kept.display();
+            output.note(&format!(
+                "`kprobectl rollout undo --state {kept}` undoes the roll-out before this one"
+            ));
+        } else if !matches!(phase, Phase::Done | Phase::Undone) {
             let message = format!("`{}` has a roll-out that is {phase}", path.display());
             let hint = "`kprobectl rollout resume` continues it and `rollout undo` undoes it; or name another file with `--state`";
             return Err(Failure::usage(message, hint));

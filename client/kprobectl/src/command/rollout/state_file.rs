@@ -72,6 +72,19 @@ impl StateFile {
         let bytes = state.encode().map_err(io::Error::from)?;
         Ok(replace(&self.path, &bytes)?)
     }
+
+    /// Keeps a state in a file beside, before another roll-out takes its place.
+    ///
+    /// # Errors
+    /// When it cannot be written.
+    pub(super) fn keep(&self, state: &State) -> Result<PathBuf, Failure> {
+        let mut beside = self.path.clone().into_os_string();
+        beside.push(".previous");
+        let path = PathBuf::from(beside);
+        let bytes = state.encode().map_err(io::Error::from)?;
+        replace(&path, &bytes)?;
+        Ok(path)
+    }
 }
 
 /// Makes a directory with all that leads to it. When this returns, they are on the disk: otherwise
