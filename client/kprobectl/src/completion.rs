@@ -117,7 +117,8 @@ fn contexts(current: &OsStr) -> Vec<CompletionCandidate> {
 /// Hosts of the context and their groups, for the last name of a list.
 fn hosts(current: &OsStr) -> Vec<CompletionCandidate> {
     let line = line();
-    let named = line.windows(2).find(|words| words[0] == "--context").map(|words| words[1].as_str());
+    let words: Vec<&str> = line.iter().flat_map(|word| word.split('=')).collect();
+    let named = words.windows(2).find(|words| words[0] == "--context").map(|words| words[1]);
     let (Ok(config), Some(current)) = (Config::read(), current.to_str()) else { return Vec::new() };
     let Ok(Some((_, context))) = config.context(named) else { return Vec::new() };
     let hosts = context.named_hosts().unwrap_or_default();

@@ -137,7 +137,8 @@ class Context:
     preempt_count: int
 
     irqs_off = property(lambda self: bool(self.flags & 0x01))
-    need_resched = property(lambda self: bool(self.flags & 0x04))
+    # At once (0x04), once preemption is on again (0x20), or lazily (0x02, since 6.13).
+    need_resched = property(lambda self: bool(self.flags & 0x26))
     hardirq = property(lambda self: bool(self.flags & 0x08))
     softirq = property(lambda self: bool(self.flags & 0x10))
     nmi = property(lambda self: bool(self.flags & 0x40))

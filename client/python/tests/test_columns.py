@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from kprobed import Address, Batch, Cursor, FieldKind, MalformedError, Schema
+from kprobed._columns import Context
 from kprobed._events import Decoder
 from kprobed.v1 import event_pb2, event_service_pb2
 
@@ -238,3 +239,9 @@ def test_numbers_are_written_as_people_do():
     names = [(-1, "NONE"), (1, "ONE"), (1, "UNO")]
     shown = [text(event_pb2.FIELD_NOTATION_NAMES, value, 4, names) for value in (1, (1 << 32) - 1, 5)]
     assert shown == ["ONE", "NONE", None]
+
+
+def test_a_reschedule_is_due_for_each_reason():
+    """As in ``proto/event/src/context.rs``: 0x02, lazily, is the usual one since 6.13."""
+    assert all(Context(flags, 0).need_resched for flags in (0x02, 0x04, 0x20, 0x24))
+    assert not Context(0xD9, 0).need_resched

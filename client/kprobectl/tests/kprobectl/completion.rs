@@ -54,6 +54,7 @@ fn hosts_and_contexts_come_from_the_configuration() {
     assert_eq!(completes(&["list", "--hosts", "w"]), ["web1", "web2", "whole"]);
     assert_eq!(completes(&["list", "--hosts", "db,web"]), ["db,web1", "db,web2"]);
     assert_eq!(completes(&["rollout", "plan", "--context", "other", "--hosts", ""]), ["all", "far"]);
+    assert_eq!(completes(&["rollout", "plan", "--context=other", "--hosts", "f"]), ["far"]);
     assert_eq!(completes(&["--context", ""]), ["other", "test"]);
 }
 

@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::Verdict;
-use kprobed_host::kernel::KernelImage;
+use kprobed_host::kernel::{KernelFacts, KernelImage, TraceableFunctions};
 use kprobed_verdict::offline::{OfflineKernel, Outcome};
 use kprobed_vm::kernels::Kernel;
 use kprobed_vm::progress;
@@ -27,6 +27,7 @@ use crate::verdicts::functions;
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
         the_image_says_what_the_kernel_does,
+        names_lead_to_the_call_sites_of_the_image,
     }
     Daemon {
         the_command_judges_a_file_for_a_directory,
@@ -79,6 +80,38 @@ fn the_image_says_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
     progress::note(format_args!(
         "{known} symbols of the image are those of the kernel, moved by {shifts:x?}"
     ));
+    Ok(())
+}
+
+/// The kernel's list of traceable functions has names alone: read as the daemon reads it, it leads to the call sites of
+/// the table that the kernel has made it of. Replaced code behind functions of one name may be missing.
+fn names_lead_to_the_call_sites_of_the_image(fixture: &Fixture) -> Result<()> {
+    let guest = fixture.daemon()?;
+    let facts = KernelFacts::of_image(KernelImage::open(&fixture.kernel()?.image)?)?;
+    let listed = guest.shell(&format!("grep -v '\\[' {TRACEFS}/available_filter_functions"))?;
+    let mut read = |address| facts.code(address, 9).try_into().ok();
+    let found = TraceableFunctions::from_names(&listed, &facts.symbols, &mut read);
+    let sites = |of: &TraceableFunctions| of.overlapping(0, u64::MAX).collect::<Vec<_>>();
+    let (found, table) = (sites(&found), sites(&facts.traceable));
+    let name = |site: &u64| {
+        let located = facts.symbols.locate(*site);
+        located.map_or_else(String::new, |located| format!("{}+{}", located.symbol.name, located.offset))
+    };
+    let wrong: Vec<_> = found.iter().filter(|site| !facts.traceable.is_site(**site)).map(name).collect();
+    let missing: Vec<_> = table.iter().filter(|site| found.binary_search(site).is_err()).map(name).collect();
+    progress::note(format_args!(
+        "{} lines, {} call sites found, {} missing",
+        listed.lines().count(),
+        found.len(),
+        missing.len()
+    ));
+    ensure!(wrong.is_empty(), "{} of {} are none: {wrong:?}", wrong.len(), found.len());
+    ensure!(
+        missing.len() * 5000 < table.len(),
+        "{} of {} are missing: {missing:?}",
+        missing.len(),
+        table.len()
+    );
     Ok(())
 }
 

@@ -5,8 +5,9 @@
 //! (kernel/trace/ftrace.c:ftrace_process_locs sorts them), so that a name lies between its
 //! neighbours; and a traceable function begins with a call of `__fentry__` or the NOP in its place.
 //!
-//! Code of a weak function that another one has replaced has no symbol. Before 5.19 the list names it by the symbol
-//! before it, so that a function has a line for itself, if it has a call site, and one for each such code behind it.
+//! Code of a weak function that another one has replaced has no symbol. Before 5.19 (kernel/trace/ftrace.c:
+//! FTRACE_MCOUNT_MAX_OFFSET) the list names it by the symbol before it, so that a function has a line for itself, if it
+//! has a call site, and one for each such code behind it.
 
 use std::collections::HashMap;
 
