@@ -50,6 +50,7 @@ pub(super) struct Recorded {
     pub(super) stacks: Option<String>,
     /// The id that its records carry. 0 for an event that is only planned.
     pub(super) id: u16,
+    pub(super) is_of_host: bool,
 }
 
 impl Recorded {
@@ -97,6 +98,7 @@ impl Controller {
                 filter,
                 enabled,
                 id: live.source.origin.type_id,
+                is_of_host: probe.is_of_host(),
             });
         }
         recorded
@@ -204,11 +206,17 @@ impl Controller {
         way: Way,
     ) -> Result<bool, Error> {
         let both = recorded.iter().filter(|event| event.enabled).map(|event| event.id).collect();
+        let has_tracepoints = recorded.iter().any(|event| event.enabled && event.is_of_host);
+        let await_tracepoints = || if has_tracepoints { next.await_tracepoints() } else { Ok(()) };
+        let settle = |next: &Instance| settle(next).and_then(|()| await_tracepoints());
         if way == Way::Paused {
             let pause = self.pause_recording(reason, true);
             // What is just being recorded is, before it is read. A thorough wait would only lose
             // more.
             grace_period();
+            if let Err(error) = await_tracepoints() {
+                tracing::warn!(%error, "an event of the host may be recorded twice");
+            }
             let now_ns = trace_clock_ns();
             let wanted = HandoverWindow { window: now_ns..=now_ns, both, has_ended: true };
             let is_over = self.readers.change_over(&wanted);

@@ -93,8 +93,9 @@ pub(super) fn switch(
 /// there, and no handler writes it any more. Does nothing if what was found under its name is not ours.
 pub(super) fn end(instance: &Instance, probe: &Probe, found: Presence) -> Result<(), TracefsError> {
     switch_off(instance, probe, found)?;
-    if found.is_ours() && probe.own.as_ref().is_some_and(OwnEvent::is_of_host) {
+    if found.is_ours() && probe.is_of_host() {
         instance.clear_filter_and_settle(&probe.name)?;
+        instance.await_tracepoints()?;
     }
     Ok(())
 }

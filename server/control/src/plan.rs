@@ -85,7 +85,9 @@ impl KernelPlan {
             let (name, filter) = (job.probe.name.clone(), job.probe.spec.filter.clone());
             let enabled = job.probe.is_to_record();
             self.deleted.remove(&name);
-            self.changed.insert(name.clone(), Recorded { name, filter, enabled, stacks: None, id: 0 });
+            let is_of_host = job.probe.is_of_host();
+            self.changed
+                .insert(name.clone(), Recorded { name, filter, enabled, stacks: None, id: 0, is_of_host });
         }
     }
 
@@ -231,6 +233,7 @@ mod tests {
             enabled,
             stacks: None,
             id: 7,
+            is_of_host: false,
         };
         let mut plan = KernelPlan::new("kprobed", "kprobed-next", 64);
         plan.change(&[&job("new", Vec::new())]);

@@ -236,6 +236,11 @@ impl Deref for Probe {
 }
 
 impl Probe {
+    /// Whether it is an event that the kernel brings, and not one that the daemon has defined.
+    pub fn is_of_host(&self) -> bool {
+        self.own.as_ref().is_some_and(OwnEvent::is_of_host)
+    }
+
     /// A probe of which nothing is known but its record.
     pub fn unresolved(record: Record, kind: ProbeKind, state: ProbeState) -> Self {
         let guarded = Guarded::of_stored(record.meaning.clone());

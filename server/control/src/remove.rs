@@ -18,7 +18,7 @@ use super::{Probe, own};
 use crate::auth::Caller;
 use crate::error::Error;
 use kprobed_event::PauseReason;
-use kprobed_host::tracefs::{Deleted, Instance, OwnEvent, Presence, Tracefs, TracefsError};
+use kprobed_host::tracefs::{Deleted, Instance, Presence, Tracefs, TracefsError};
 use kprobed_lang::definition::ProbeKind;
 use kprobed_lang::model::{HitProfile, ProbeName, ProbeUid};
 
@@ -138,8 +138,7 @@ impl Controller {
             self.tell_reset();
             self.resume_recording(&pause, &self.parts.instance.clone());
         }
-        let is_of_host = |probe: &Arc<Probe>| probe.own.as_ref().is_some_and(OwnEvent::is_of_host);
-        if probes.iter().any(is_of_host) {
+        if probes.iter().any(|probe| probe.is_of_host()) {
             // Their records stay in the buffers, and belong to them for as long as they are known.
             self.readers.drain();
         }

@@ -145,8 +145,12 @@ fn deletions_lose_nothing_of_others(fixture: &Fixture) -> Result<()> {
     ensure!(few.is_empty(), "{} losses, such as {few:?}\n{}", seen.losses.len(), guest.log());
     let by_probe = seen.workload(0).context("no hits")?;
     let of_host = seen.workload(1).context("no events of the host")?;
-    ensure!(by_probe.mistakes.is_empty(), "{:?}\n{}", by_probe.mistakes, guest.log());
-    ensure!(of_host.mistakes.is_empty(), "{:?}\n{}", of_host.mistakes, guest.log());
+    let mistakes = (&by_probe.mistakes, &of_host.mistakes);
+    ensure!(
+        mistakes.0.is_empty() && mistakes.1.is_empty(),
+        "of the probe and the event: {mistakes:?}\n{}",
+        guest.log()
+    );
     ensure!(by_probe.last == of_host.last && by_probe.last > 10_000, "{by_probe:?} {of_host:?}");
     let numbered = ledger.probes.iter().find(|probe| probe.probe == "kprobes/numbered").context("gone")?;
     ensure!(ledger.settled && numbered.not_read == 0 && numbered.paused == 0, "{numbered:?}");

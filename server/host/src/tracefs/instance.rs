@@ -277,9 +277,20 @@ impl Instance {
         grace_period();
         Ok(())
     }
+
+    /// Waits until every handler of an event of the host that runs has ended, in all instances. It can be preempted
+    /// between two of them (system calls since 6.13, all tracepoints since 7.0): then the waiting of
+    /// [`Instance::settle_by`] does not see it. The kernel waits for it where it replaces a list of tasks
+    /// (kernel/trace/trace_events.c:event_pid_write). This list, which has to be there, stays the same.
+    ///
+    /// # Errors
+    /// [`TracefsError`].
+    pub fn await_tracepoints(&self) -> Result<(), TracefsError> {
+        self.files.append(&self.root.join("set_event_notrace_pid"), &std::process::id().to_string())
+    }
 }
 
-/// Waits until every handler that runs has ended: they cannot be preempted while they record, so
+/// Waits until every handler of a kprobe that runs has ended: they cannot be preempted while they record, so
 /// that this is a grace period of RCU (kernel/sched/membarrier.c: `MEMBARRIER_CMD_GLOBAL`, since
 /// 4.3). With one CPU it takes no time: none can run while it is requested.
 pub fn grace_period() {
