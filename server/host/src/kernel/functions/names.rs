@@ -131,9 +131,9 @@ fn sites_of(
     symbols: &SymbolTable,
     read: &mut dyn FnMut(u64) -> Option<[u8; 9]>,
 ) -> Vec<u64> {
-    let own = site_of(function, read);
-    let is_own = |code: [u8; 9]| call_in(&code).is_some() || code.first() == Some(&BREAKPOINT);
-    let has_own = read(function).is_none_or(is_own);
+    let code = read(function);
+    let own = function + code.map_or(0, |code| insn::endbr_bytes(&code) as u64);
+    let has_own = code.is_none_or(|code| call_in(&code).is_some() || code.first() == Some(&BREAKPOINT));
     let replaced = lines - usize::from(has_own);
     if replaced == 0 {
         return vec![own];
