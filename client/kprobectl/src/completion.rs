@@ -1,5 +1,5 @@
-//! Completion in shells. Commands and options come from the grammar, names of hosts and contexts from the configuration,
-//! other names from the daemon.
+//! Completion in shells. Commands and options come from the grammar, names of hosts and contexts from the
+//! configuration, other names from the daemon.
 //!
 //! Owns which arguments name what, and how long a shell waits for a daemon. Never says why there is nothing to offer:
 //! a shell would print that into the line that is being typed.

@@ -251,8 +251,8 @@ ffffffffc0000000 t twin\t[mod]
         );
     }
 
-    /// `first` is named for itself and for code of 5.10 behind it, and `middle` for such code alone: `__bpf_tramp_exit` of
-    /// 5.10 is not traced. The NOP at 0x10 is that of a jump label.
+    /// `first` is named for itself and for replaced code behind it, and `middle` for such code alone, as
+    /// `__bpf_tramp_exit` of 5.10, which is not traced. The NOP at 0x10 is that of a jump label.
     #[test]
     fn replaced_code_has_the_name_before_it() {
         let code = |address: u64| {
