@@ -140,10 +140,10 @@ fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
         "{}: disarmed after the breach within {overruns:.0?}; {bare:.0} calls a second without a probe",
         fixture.series(),
     ));
-    // A round can meet other work of the machine, for which it stops the guest: of few rounds, each second one. Of
-    // fifty, three to five were seen to be late beside three busy guests, and none alone.
+    // A round can meet other work of the machine, for which it stops the guest: of few rounds, each second one.
+    // Of fifty, at most one was late alone, and three to five beside three busy guests: then it is run again alone.
     let in_time = overruns.iter().filter(|overrun| **overrun <= DISARMED_WITHIN).count();
-    let late = overruns.len() / effort::pick(2, 5);
+    let late = effort::pick(overruns.len() / 2, 1);
     ensure!(in_time + late >= overruns.len(), "{overruns:?}\n{}", guest.log());
     ensure!(guest.probe("slow")?.state() == ProbeState::Armed, "a slow probe stays");
     Ok(())
