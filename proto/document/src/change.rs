@@ -60,7 +60,8 @@ pub fn described(document: &Document, probe: &v1::Probe, definition: Option<&str
 }
 
 /// The request that makes a probe match its document; absent if it does already. `definition` is
-/// the text of its new definition. A lease that lasts as long as the document says is not renewed.
+/// the text of its new definition. A lease that lasts as long as the document says is not renewed, unless it has
+/// ended: then it begins again.
 pub fn changed(
     document: &Document,
     probe: &v1::Probe,
@@ -68,7 +69,8 @@ pub fn changed(
 ) -> Option<v1::UpdateProbeRequest> {
     let is = document_of(probe);
     let wanted = described(document, probe, definition.as_deref());
-    if is == wanted {
+    let has_expired = probe.state() == v1::ProbeState::Expired && wanted.lease.is_some();
+    if is == wanted && !has_expired {
         return None;
     }
     let text = |is: &str, wanted: &str| (is != wanted).then(|| wanted.to_owned());
@@ -87,7 +89,7 @@ pub fn changed(
         remove_labels: is.labels.keys().filter(|key| !wanted.labels.contains_key(*key)).cloned().collect(),
         description: text(&is.description, &wanted.description),
         owner: text(&is.owner, &wanted.owner),
-        lease: (is.lease != wanted.lease)
+        lease: (is.lease != wanted.lease || has_expired)
             .then(|| wanted.lease.as_ref().map_or_else(v1::Lease::default, Lease::message)),
         on_kernel_change: if is.on_kernel_change == wanted.on_kernel_change {
             v1::KernelChange::Unspecified

@@ -186,6 +186,21 @@ fn a_document_is_what_a_person_would_write() {
 }
 
 #[test]
+fn a_lease_begins_again_once_it_has_ended() {
+    let (document, mut probe) = (open(), probe(&open()));
+    assert_eq!(changed(&document, &probe, None), None, "it lasts");
+    probe.set_state(v1::ProbeState::Expired);
+    let request = changed(&document, &probe, None).unwrap();
+    let expected = v1::UpdateProbeRequest {
+        name: probe.name.clone(),
+        etag: probe.etag.clone(),
+        lease: probe.lease.clone(),
+        ..v1::UpdateProbeRequest::default()
+    };
+    assert_eq!(request, expected);
+}
+
+#[test]
 fn what_is_left_out_is_as_for_a_new_probe() {
     let text = "# nothing\n---\nprobe: kprobes/a\ndefinition: >\n  p:kprobes/a\n  vfs_read\ntake_over: true\n---\n\
                 {\"probe\": \"kprobes/b\", \"definition\": \"r:kprobes/b vfs_read\"}\n";

@@ -44,7 +44,7 @@ pub(super) struct Term {
 /// Suffix of a field.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Suffix {
-    /// `.function`: the address is somewhere in a function (6.4).
+    /// `.function`: the address is somewhere in a function (6.3).
     Function,
     /// `.ustring`: the text that a pointer points to (5.17).
     UserString,

@@ -143,7 +143,7 @@ impl Binder<'_> {
                         "the kernel records `{field}` as an address, and the daemon finds its name later"
                     ),
                     format!(
-                        "use {field}.function == FUNCTION (kernels from 6.4), or filter with `kprobectl observe --filter`"
+                        "use {field}.function == FUNCTION (kernels from 6.3), or filter with `kprobectl observe --filter`"
                     ),
                 ));
             }

@@ -19,7 +19,7 @@ const NEVER: &str = "common_pid == 1 && common_pid == 2";
 /// What the running kernel knows in filters.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct KernelFilterFeatures {
-    /// `FIELD.function` (6.4).
+    /// `FIELD.function` (6.3).
     pub functions: bool,
     /// `FIELD & CPUS{LIST}` (6.6).
     pub cpu_lists: bool,

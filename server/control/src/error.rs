@@ -451,7 +451,7 @@ pub fn of_filter(error: &FilterError) -> v1::Diagnostic {
 
 /// What older kernels do not know in a filter, with the first version that does
 /// (kernel/trace/trace_events_filter.c:parse_pred).
-const FILTERS_SINCE: [(&str, &str); 2] = [(".function", "6.4"), ("CPUS{", "6.6")];
+const FILTERS_SINCE: [(&str, &str); 2] = [(".function", "6.3"), ("CPUS{", "6.6")];
 
 /// The kernel's own message, with our hint.
 fn of_kernel(message: &KernelMessage, otherwise: Reason) -> v1::Diagnostic {

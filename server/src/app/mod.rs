@@ -498,7 +498,7 @@ impl App {
 /// Features of the kernel's own filters (kernel/trace/trace_events_filter.c).
 fn filter_features(host: &HostIdentity) -> KernelFilterFeatures {
     let since = |release| host.kernel_numbers().is_some_and(|numbers| numbers >= release);
-    KernelFilterFeatures { functions: since((6, 4)), cpu_lists: since((6, 6)) }
+    KernelFilterFeatures { functions: since((6, 3)), cpu_lists: since((6, 6)) }
 }
 
 /// Opens the instance, or makes it. Removes one that could not be made completely.

@@ -6,8 +6,8 @@ use std::path::PathBuf;
 
 use clap::Args;
 use kprobed_client::Client;
-use kprobed_client::api::UpdateProbeRequest;
 use kprobed_client::api::probe_change::Change;
+use kprobed_client::api::{Probe, ProbeState, UpdateProbeRequest};
 use kprobed_document::{document_of, write};
 
 use super::changes::{Mode, RequestedChange, send};
@@ -165,13 +165,18 @@ pub(crate) async fn diff(
     let planned = compare(&client, global, files.declared).await?;
     let pruned = to_prune(&client, prune.selector, &planned, false, output).await?;
     let text = |document| write(&[document]).map_err(std::io::Error::other);
+    // It is out of the kernel, whatever its fields say.
+    let before = |live: &Probe| {
+        let mark = if live.state() == ProbeState::Expired { "# its lease has ended\n" } else { "" };
+        text(document_of(live)).map(|text| mark.to_owned() + &text)
+    };
     let mut found = Vec::new();
     for one in planned.into_iter().filter(|one| one.change.is_some()) {
         found.push(ProbeDifference {
             name: one.declared.name().to_owned(),
             action: if one.live.is_some() { "configured" } else { "created" },
             file: one.declared.file.clone(),
-            before: one.live.as_ref().map(|live| text(document_of(live))).transpose()?.unwrap_or_default(),
+            before: one.live.as_ref().map(before).transpose()?.unwrap_or_default(),
             after: text(one.wanted)?,
         });
     }
@@ -180,7 +185,7 @@ pub(crate) async fn diff(
             name: probe.name.clone(),
             action: "deleted",
             file: String::new(),
-            before: text(document_of(&probe))?,
+            before: before(&probe)?,
             after: String::new(),
         });
     }

@@ -114,7 +114,7 @@ pub(super) fn notes(definition: &ProbeDefinition) -> impl Iterator<Item = Diagno
             safe(ty),
             SYMBOL_STRING_HARM
         );
-        let hint = "filter in the kernel with FIELD.function == FUNCTION (kernels from 6.4)";
+        let hint = "filter in the kernel with FIELD.function == FUNCTION (kernels from 6.3)";
         Diagnostic::warning(Code::Rewritten, ty.span, message).with_hint(hint)
     })
 }

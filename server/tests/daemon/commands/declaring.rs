@@ -1,8 +1,12 @@
 //! Tests of `apply`, `diff`, `delete -f` and `-o yaml`: documents make probes, printed documents can be applied, and
 //! problems have places.
 
+use std::time::Duration;
+
 use insta::assert_snapshot;
 use kprobed_client::Client;
+use kprobed_client::api::ProbeState;
+use tokio::time::timeout;
 
 use super::Host;
 
@@ -96,6 +100,28 @@ async fn another_filter_and_another_definition_are_made() {
     let wider = OPEN.replace("dfd=%di:s32", "dfd=%di:s32 flags=%dx:u64");
     assert_eq!(run(&host, &["apply", "--atomic"], &wider), done("configured", &["kprobes/open"]));
     assert_eq!(kernel_events(&host), "p:kprobes/open do_sys_openat2 dfd=%di:s32 flags=%dx:u64\n");
+}
+
+#[tokio::test(flavor = "multi_thread")]
+async fn a_lease_that_has_ended_begins_again() {
+    let host = Host::new().await;
+    let client = host.client().await;
+    let leased = format!("{OPEN}lease: 1s\n");
+    assert_eq!(run(&host, &["apply"], &leased), done("created", &["kprobes/open"]));
+    let expired = async {
+        while client.get_probe("kprobes/open").await.unwrap().state() != ProbeState::Expired {
+            tokio::time::sleep(Duration::from_millis(20)).await;
+        }
+    };
+    timeout(Duration::from_secs(30), expired).await.expect("its lease ends");
+    assert_eq!(kernel_events(&host), "");
+    let differs = run(&host, &["diff"], &leased);
+    assert!(differs.starts_with("exit: 1\n") && differs.contains("\n-# its lease has ended\n"), "{differs}");
+    assert_eq!(run(&host, &["apply"], &leased), done("configured", &["kprobes/open"]));
+    let lasting = format!("{OPEN}lease: 1h\n");
+    assert_eq!(run(&host, &["apply"], &lasting), done("configured", &["kprobes/open"]));
+    assert_eq!(run(&host, &["apply"], &lasting), done("unchanged", &["kprobes/open"]));
+    assert_eq!(kernel_events(&host), "p:kprobes/open do_sys_openat2 dfd=%di:s32\n");
 }
 
 #[tokio::test(flavor = "multi_thread")]
