@@ -141,7 +141,7 @@ fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
         fixture.series(),
     ));
     // A round can meet other work of the machine, for which it stops the guest: of few rounds, each second one.
-    // Of fifty, at most one was late alone, and three to five beside three busy guests: then it is run again alone.
+    // Of fifty, at most one was late without guests beside this one, and three to five with three busy ones.
     let in_time = overruns.iter().filter(|overrun| **overrun <= DISARMED_WITHIN).count();
     let late = effort::pick(overruns.len() / 2, 1);
     ensure!(in_time + late >= overruns.len(), "{overruns:?}\n{}", guest.log());

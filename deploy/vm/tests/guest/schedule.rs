@@ -1,10 +1,10 @@
-//! When trials run: some at a time, those that take long early.
+//! When trials run: some at a time, those that take long early, and those that tell how fast something is alone.
 //!
 //! Owns which trials run now, and which of them have the shared guests. A trial that waits for a shared
 //! guest gives its place to another one meanwhile.
 
 use std::cmp::Reverse;
-use std::collections::{BTreeMap, HashMap};
+use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 use std::thread;
 use std::time::Duration;
@@ -12,6 +12,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 
 use crate::differential::random::{commit, mix};
+use crate::effort;
 use crate::trials::Notes;
 
 /// Trials that run at the same time beside one for each CPU, because each waits for something at
@@ -41,6 +42,10 @@ const LONGEST: [&str; 19] = [
     "livepatch::a_livepatch_is_warned_of_while_it_is_there",
     "survival::probes_survive_a_power_cut",
 ];
+
+/// With full effort these run at the end, without another trial beside them: they measure a time in a guest, and
+/// busy guests beside it were seen to make that ten times as long. With little effort they allow for that.
+const ALONE: [&str; 1] = ["budget::a_storm_is_disarmed_in_time"];
 
 /// Which of so many kernels a test runs on that needs only one: the commit decides, for each test in
 /// another way.
@@ -90,9 +95,11 @@ struct Holder {
 
 #[derive(Debug, Default)]
 struct State {
-    /// How many trials may run at the same time, and how many do.
+    /// How many trials may run at the same time, and the places in the order of those that do.
     places: usize,
-    running: usize,
+    running: BTreeSet<usize>,
+    /// From this place on each runs alone.
+    alone_from: usize,
     /// Who waits for a place, and for which shared guests.
     waiting: BTreeMap<Rank, Option<Key>>,
     /// Who has each of the shared guests.
@@ -118,13 +125,19 @@ impl State {
         Some(trials.join(" and "))
     }
 
+    /// Whether one more may run beside those that do.
+    fn has_room(&self, (_, place): Rank) -> bool {
+        let most = if place < self.alone_from { self.places } else { 1 };
+        self.running.len() < most && self.running.last().is_none_or(|last| *last < self.alone_from)
+    }
+
     /// Who goes next.
     fn next(&self) -> Option<Rank> {
         let mut waiting = self.waiting.iter();
         waiting
             .find(|(_, key)| self.is_free(key.as_ref()))
             .map(|(rank, _)| *rank)
-            .filter(|_| self.running < self.places)
+            .filter(|rank| self.has_room(*rank))
     }
 }
 
@@ -140,9 +153,13 @@ impl Schedule {
     /// For trials of these names.
     pub(crate) fn new(names: Vec<&str>, notes: &Notes) -> Self {
         let places = MORE_THAN_CPUS + thread::available_parallelism().map_or(1, usize::from);
-        let order = order(names, notes);
+        let (alone, names): (Vec<_>, Vec<_>) = names.into_iter().partition(|name| runs_alone(name));
+        let mut order = order(names, notes);
+        let alone_from = order.len();
+        order.extend(alone);
         let ranks = order.into_iter().enumerate().map(|(rank, name)| (name.to_owned(), rank)).collect();
-        Self { ranks, state: Mutex::new(State { places, ..State::default() }), changed: Condvar::new() }
+        let state = State { places, alone_from, ..State::default() };
+        Self { ranks, state: Mutex::new(state), changed: Condvar::new() }
     }
 
     fn state(&self) -> MutexGuard<'_, State> {
@@ -158,7 +175,7 @@ impl Schedule {
     /// A trial has ended, or is given up: then no other one gets the shared guest that it has.
     pub(crate) fn leave(&self, trial: &str) {
         let mut state = self.state();
-        state.running -= 1;
+        state.running.remove(&self.rank(trial));
         for holder in state.taken.values_mut().flatten().flatten().filter(|holder| holder.trial == trial) {
             holder.is_lost = true;
         }
@@ -173,7 +190,7 @@ impl Schedule {
         let key = (series.to_owned(), kind);
         let mut state = self.state();
         if !state.is_free(Some(&key)) {
-            state.running -= 1;
+            state.running.remove(&self.rank(trial));
             self.changed.notify_all();
             state = self.wait(state, (false, self.rank(trial)), Some(&key));
         }
@@ -201,7 +218,7 @@ impl Schedule {
             state = self.changed.wait(state).unwrap_or_else(PoisonError::into_inner);
         }
         state.waiting.remove(&rank);
-        state.running += 1;
+        state.running.insert(rank.1);
         self.changed.notify_all();
         state
     }
@@ -231,6 +248,15 @@ impl Drop for Turn {
     }
 }
 
+/// The name of the test of a trial, which has its kernel before it.
+fn test_of(trial: &str) -> &str {
+    trial.split_once("::").map_or(trial, |(_, test)| test)
+}
+
+fn runs_alone(trial: &str) -> bool {
+    effort::is_full() && ALONE.contains(&test_of(trial))
+}
+
 /// What takes longer begins early, with a shared guest too.
 const LONG: Duration = Duration::from_secs(20);
 
@@ -238,8 +264,7 @@ const LONG: Duration = Duration::from_secs(20);
 /// others: so that the shared guests are in use from the start, and nothing long comes last.
 fn order<'a>(names: Vec<&'a str>, notes: &Notes) -> Vec<&'a str> {
     let length = |name: &str| {
-        let test = name.split_once("::").map_or(name, |(_, test)| test);
-        let unknown = || LONGEST.iter().rev().position(|long| *long == test);
+        let unknown = || LONGEST.iter().rev().position(|long| *long == test_of(name));
         match notes.get(name) {
             Some(noted) => (!noted.is_shared || noted.wall > LONG).then_some(noted.wall),
             None => unknown().map(|place| Duration::from_secs(10 + place as u64)),
