@@ -4,7 +4,7 @@ use std::env;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
-use anyhow::{Context as _, Result, ensure};
+use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_vm::cache::Cache;
 use kprobed_vm::daemon;
 use kprobed_vm::initramfs::GuestFile;
@@ -296,6 +296,16 @@ pub(crate) fn cpus() -> Result<u32> {
     number.parse().with_context(|| format!("KPROBED_VM_CPUS={number}"))
 }
 
+/// How the programs in the guests are built: as tests are, or as packages ship them if `KPROBED_VM_PROGRAMS` is
+/// `release`.
+fn profile() -> Result<Profile> {
+    match env::var("KPROBED_VM_PROGRAMS").as_deref() {
+        Err(_) | Ok("dev") => Ok(Profile::Dev),
+        Ok("release") => Ok(Profile::Release),
+        Ok(other) => bail!("KPROBED_VM_PROGRAMS is `dev` or `release`, not `{other}`"),
+    }
+}
+
 /// The programs in the guests, built once for all kernels.
 pub(crate) fn programs() -> Result<&'static Programs> {
     static PROGRAMS: OnceLock<Programs> = OnceLock::new();
@@ -303,7 +313,7 @@ pub(crate) fn programs() -> Result<&'static Programs> {
     if let Some(programs) = PROGRAMS.get() {
         return Ok(programs);
     }
-    let programs = Programs::build(Profile::Dev)?;
+    let programs = Programs::build(profile()?)?;
     Ok(PROGRAMS.get_or_init(|| programs))
 }
 
