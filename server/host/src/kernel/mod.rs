@@ -44,7 +44,8 @@ pub use symbols::SymbolTable;
 pub use text::{KernelText, TextError};
 pub use watch::{FileWatch, ModuleWatch};
 
-use std::io;
+use std::fs::File;
+use std::io::{self, Read as _};
 use std::path::{Path, PathBuf};
 
 use thiserror::Error;
@@ -59,10 +60,22 @@ pub struct ReadError {
     pub source: io::Error,
 }
 
+/// Room for the first read of a file. Some files answer only one read, however small it was, and nothing after that
+/// (kernel/trace/trace_events.c:show_header): it must be large enough for all of them.
+const FIRST_READ_BYTES: usize = 8 << 10;
+
+/// Reads a file of one of the kernel's file systems whole. Such files do not tell their size, and are not asked: that
+/// would be two of six system calls, for each file of each probe.
+pub(crate) fn read_whole(path: &Path) -> io::Result<Vec<u8>> {
+    let mut bytes = Vec::with_capacity(FIRST_READ_BYTES);
+    File::open(path)?.take(u64::MAX).read_to_end(&mut bytes)?;
+    Ok(bytes)
+}
+
 /// Reads a text file of procfs, sysfs or debugfs whole. Bytes that are not UTF-8 are replaced:
 /// names there are ASCII.
 pub(crate) fn read_text(path: &Path) -> Result<String, ReadError> {
-    let bytes = std::fs::read(path).map_err(|source| ReadError { path: path.to_owned(), source })?;
+    let bytes = read_whole(path).map_err(|source| ReadError { path: path.to_owned(), source })?;
     Ok(text_of(bytes))
 }
 

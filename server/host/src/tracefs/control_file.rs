@@ -8,8 +8,8 @@
 //! writes (inotify). The raw pages of a buffer are read by their file too.
 
 use std::fmt;
-use std::fs::{self, File, OpenOptions, Permissions};
-use std::io::{self, Read as _, Write as _};
+use std::fs::{self, OpenOptions, Permissions};
+use std::io::{self, Write as _};
 use std::os::unix::fs::PermissionsExt as _;
 use std::path::Path;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -17,7 +17,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use nix::errno::Errno;
 
 use super::TracefsError;
-use crate::kernel::text_of;
+use crate::kernel::{read_whole, text_of};
 
 /// Writes that the kernel has answered, by all threads of the process.
 static ANSWERED: AtomicU64 = AtomicU64::new(0);
@@ -27,11 +27,6 @@ static ANSWERED: AtomicU64 = AtomicU64::new(0);
 pub fn answered_writes() -> u64 {
     ANSWERED.load(Ordering::Relaxed)
 }
-
-/// Room for the first read of a file. Some files answer only one read, however small it was, and
-/// nothing after that (kernel/trace/trace_events.c:show_header): it must be large enough for all of
-/// them.
-const FIRST_READ_BYTES: usize = 64 << 10;
 
 /// The bit of a file's mode that lets its owner write.
 const OWNER_WRITES: u32 = 0o200;
@@ -168,11 +163,7 @@ pub struct MountedFiles;
 
 impl ControlFiles for MountedFiles {
     fn read_bytes(&self, path: &Path) -> Result<Vec<u8>, TracefsError> {
-        let mut bytes = Vec::with_capacity(FIRST_READ_BYTES);
-        File::open(path)
-            .and_then(|mut file| file.read_to_end(&mut bytes))
-            .map_err(|source| failed("read", path, source))?;
-        Ok(bytes)
+        read_whole(path).map_err(|source| failed("read", path, source))
     }
 
     fn write_once(&self, path: &Path, mode: WriteMode, text: &str) -> Result<usize, TracefsError> {
