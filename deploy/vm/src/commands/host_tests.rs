@@ -31,9 +31,9 @@ const GUESTS: &str = "kprobed-vm";
 /// The test that runs examples, which cargo may build after it.
 const OF_EXAMPLES: &str = "--test examples";
 
-/// The test that runs the command, which cargo may build after it, and the command.
-const OF_COMMAND: &str = "-p kprobed --test daemon";
-const COMMAND: &str = "kprobectl";
+/// The programs that integration tests run. cargo may build them after the tests, also those of a test's own package:
+/// a test can be compiled without them.
+const PROGRAMS: [&str; 2] = ["kprobed", "kprobectl"];
 
 /// A test program that cargo has built.
 #[derive(Debug, PartialEq, Eq)]
@@ -93,19 +93,16 @@ fn build(root: &Path, pass_on: &dyn Fn(TestProgram)) -> Result<()> {
         .stderr(Stdio::inherit())
         .spawn()
         .context("cargo test")?;
-    let (mut count, mut waiting, mut has_command) = (0, Vec::new(), false);
+    let (mut count, mut waiting, mut missing) = (0, Vec::new(), PROGRAMS.to_vec());
     for message in BufReader::new(cargo.stdout.take().context("cargo has no output")?).lines() {
         let message = message.context("cargo's messages")?;
         let message: Value = serde_json::from_str(&message).unwrap_or_default();
-        has_command |= is_command(&message);
+        missing.retain(|program| !is_program(&message, program));
         if let Some(program) = test_program(&message) {
             count += 1;
             waiting.push(program);
         }
-        let is_ready = |program: &mut TestProgram| match program.selection.as_str() {
-            OF_COMMAND => has_command,
-            selection => !selection.ends_with(OF_EXAMPLES),
-        };
+        let is_ready = |test: &mut TestProgram| test.is_ready(missing.is_empty());
         waiting.extract_if(.., is_ready).for_each(pass_on);
     }
     let status = cargo.wait().context("cargo test")?;
@@ -116,10 +113,10 @@ fn build(root: &Path, pass_on: &dyn Fn(TestProgram)) -> Result<()> {
     Ok(())
 }
 
-/// Whether a message of cargo's says that the command is built.
-fn is_command(message: &Value) -> bool {
+/// Whether a message of cargo's says that a program is built.
+fn is_program(message: &Value, program: &str) -> bool {
     let target = &message["target"];
-    message["profile"]["test"] == false && target["kind"][0] == "bin" && target["name"] == COMMAND
+    message["profile"]["test"] == false && target["kind"][0] == "bin" && target["name"] == program
 }
 
 /// The test program that a message of cargo's is about, unless that is the one that boots guests.
@@ -153,6 +150,12 @@ fn package(id: &str) -> Option<&str> {
 }
 
 impl TestProgram {
+    /// Whether all is there that it may run, before cargo has built everything.
+    fn is_ready(&self, has_programs: bool) -> bool {
+        let is_integration_test = self.selection.contains(" --test ");
+        !self.selection.ends_with(OF_EXAMPLES) && (has_programs || !is_integration_test)
+    }
+
     /// Runs it, and prints all that it said if it fails, its sum otherwise.
     fn run(&self, environment: Environment<'_>, arguments: &[String]) -> Result<()> {
         let begun = Instant::now();
@@ -253,8 +256,11 @@ mod tests {
         let selections: Vec<_> = found.iter().map(|program| program.selection.as_str()).collect();
         assert_eq!(selections, ["-p kprobed --lib", "-p kprobectl --test kprobectl"]);
         assert_eq!(found[0].directory, Path::new("/source/here"));
-        let commands = messages.iter().filter(|message| is_command(message));
-        assert_eq!(commands.count(), 1);
+        for program in PROGRAMS {
+            assert_eq!(messages.iter().filter(|message| is_program(message, program)).count(), 1);
+        }
+        let ready = |has_programs| found.iter().map(|test| test.is_ready(has_programs)).collect::<Vec<_>>();
+        assert_eq!((ready(false), ready(true)), (vec![true, false], vec![true, true]));
     }
 
     #[test]
