@@ -11,7 +11,7 @@ use std::ops::Range;
 use std::path::Path;
 
 use super::{KernelText, SymbolTable, hex};
-use crate::little_endian::u64_at;
+use crate::little_endian::{u32_at, u64_at};
 
 /// Addresses of all patch sites, each list ascending.
 #[derive(Debug, Default)]
@@ -52,6 +52,42 @@ struct Table {
     memory: Range<u64>,
 }
 
+impl Table {
+    /// The table of a module with as many entries as the kernel counts, if that is found in `module`, its
+    /// `struct module` (include/linux/module.h). Without it, what lies behind the table is taken for entries of it:
+    /// memory that had another use has been seen to lead to code of the same module.
+    ///
+    /// Where members are differs by kernel and configuration, and is found by the address of the table. Where the
+    /// memory of the module is comes between the table of exceptions and the others, and can begin with a table.
+    fn as_counted(&self, module: &[u8]) -> Self {
+        let mut places =
+            (0..module.len()).step_by(8).filter(|at| u64_at(module, *at) == Some(self.memory.start));
+        // A number of 32 bits before an address fills the place behind another one, or has nothing behind it.
+        let before = |at: usize| {
+            let number = |bytes| u32_at(module, at.checked_sub(bytes)?);
+            number(4).filter(|count| *count > 0).or_else(|| number(8))
+        };
+        let counted = match self.kind {
+            TableKind::Exceptions => places.next().and_then(before).zip(Some(EXCEPTION_ENTRY_BYTES)),
+            TableKind::StaticCalls => places.next_back().and_then(before).zip(Some(STATIC_CALL_ENTRY_BYTES)),
+            TableKind::JumpLabels => {
+                places.next_back().and_then(|at| u32_at(module, at + 8)).zip(Some(JUMP_LABEL_ENTRY_BYTES))
+            }
+            // How long an entry is, the entries say; each must lead to the instruction of a BUG.
+            TableKind::Bugs => None,
+        };
+        let Range { start, end } = self.memory;
+        let end_of = |(count, bytes): (u32, usize)| start.checked_add(u64::from(count) * bytes as u64);
+        let counted = counted.and_then(end_of).filter(|counted| (start + 1..=end).contains(counted));
+        Self { memory: start..counted.unwrap_or(end), ..self.clone() }
+    }
+}
+
+/// Bytes of a part of memory.
+fn length(memory: &Range<u64>) -> usize {
+    usize::try_from(memory.end.saturating_sub(memory.start)).unwrap_or(usize::MAX)
+}
+
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum TableKind {
     JumpLabels,
@@ -70,7 +106,7 @@ const TABLES: [(TableKind, [&str; 2], &str); 4] = [
 ];
 
 /// A larger table means that a symbol was misread.
-const TABLE_MAX_BYTES: u64 = 16 << 20;
+const TABLE_MAX_BYTES: usize = 16 << 20;
 
 /// Pages are mapped whole: a section without another one after it ends with its page at the
 /// earliest.
@@ -102,7 +138,10 @@ impl PatchSites {
             sites.add(&table, None, text, symbols);
         }
         for module in symbols.modules() {
-            for table in module_tables(&modules.join(module).join("sections")) {
+            let (tables, itself) = module_tables(&modules.join(module).join("sections"));
+            let itself = itself.and_then(|memory| text.read_up_to(memory.start, length(&memory)).ok());
+            for table in tables {
+                let table = table.as_counted(itself.as_deref().unwrap_or_default());
                 sites.add(&table, Some(module), text, symbols);
             }
         }
@@ -122,12 +161,12 @@ impl PatchSites {
     }
 
     fn add(&mut self, table: &Table, module: Option<&str>, text: &KernelText, symbols: &SymbolTable) {
-        let Range { start, end } = table.memory;
-        let length = end.saturating_sub(start);
+        let start = table.memory.start;
+        let length = length(&table.memory);
         if length > TABLE_MAX_BYTES {
             return;
         }
-        let Ok(bytes) = text.read(start, usize::try_from(length).unwrap_or_default()) else { return };
+        let Ok(bytes) = text.read(start, length) else { return };
         // Bytes after the end of a module's table are read too: only entries about code of the same
         // module are believed.
         let plausible = |address: &u64| {
@@ -216,10 +255,13 @@ fn core_tables(symbols: &SymbolTable) -> impl Iterator<Item = Table> {
     })
 }
 
-/// The tables of a module. Sysfs does not say how long they are: each reaches to the next section,
-/// at most. Files that cannot be read are left out.
-fn module_tables(sections: &Path) -> Vec<Table> {
-    let Ok(directory) = std::fs::read_dir(sections) else { return Vec::new() };
+/// The section of a module that is its `struct module`.
+const ITSELF: &str = ".gnu.linkonce.this_module";
+
+/// The tables of a module, and its `struct module`. Sysfs does not say how long they are: each reaches to the next
+/// section, at most. Files that cannot be read are left out.
+fn module_tables(sections: &Path) -> (Vec<Table>, Option<Range<u64>>) {
+    let Ok(directory) = std::fs::read_dir(sections) else { return (Vec::new(), None) };
     let found: Vec<(String, u64)> = directory
         .flatten()
         .filter_map(|entry| {
@@ -228,14 +270,17 @@ fn module_tables(sections: &Path) -> Vec<Table> {
             Some((entry.file_name().into_string().ok()?, address)).filter(|(_, address)| *address != 0)
         })
         .collect();
-    let table = |(name, start): &(String, u64)| {
-        let kind = TABLES.iter().find(|(.., section)| section == name)?.0;
+    let memory = |start: &u64| {
         let next = found.iter().map(|(_, address)| *address).filter(|address| address > start).min();
         let page_end = (start | (PAGE_BYTES - 1)).saturating_add(1);
-        let end = next.unwrap_or(page_end).min(start.saturating_add(MODULE_TABLE_MAX_BYTES));
-        Some(Table { kind, memory: *start..end })
+        *start..next.unwrap_or(page_end).min(start.saturating_add(MODULE_TABLE_MAX_BYTES))
     };
-    found.iter().filter_map(table).collect()
+    let table = |(name, start): &(String, u64)| {
+        let kind = TABLES.iter().find(|(.., section)| section == name)?.0;
+        Some(Table { kind, memory: memory(start) })
+    };
+    let itself = found.iter().find(|(name, _)| name == ITSELF).map(|(_, start)| memory(start));
+    (found.iter().filter_map(table).collect(), itself)
 }
 
 /// The instructions of all entries of a table of exceptions at `start`, and where each leads to.
@@ -318,10 +363,11 @@ mod tests {
             ("__bug_table", "0xffffffffc0003010\n"),
             (".static_call_sites", "0x0000000000000000\n"),
             (".odd", "nonsense"),
+            (ITSELF, "0xffffffffc0003000\n"),
         ] {
             std::fs::write(directory.path().join(name), text).unwrap();
         }
-        let mut tables = module_tables(directory.path());
+        let (mut tables, itself) = module_tables(directory.path());
         tables.sort_by_key(|table| table.memory.start);
         let base = 0xffff_ffff_c000_0000;
         assert_eq!(
@@ -331,7 +377,33 @@ mod tests {
                 Table { kind: TableKind::Bugs, memory: base + 0x3010..base + 0x4000 },
             ]
         );
-        assert!(module_tables(&directory.path().join("absent")).is_empty());
+        assert_eq!(itself, Some(base + 0x3000..base + 0x3010));
+        assert_eq!(module_tables(&directory.path().join("absent")), (Vec::new(), None));
+    }
+
+    #[test]
+    fn a_table_of_a_module_has_as_many_entries_as_the_kernel_counts() {
+        const TABLE: u64 = 0xffff_ffff_c000_2000;
+        let whole = |kind| Table { kind, memory: TABLE..TABLE + 0x1000 };
+        let bytes = |kind, words: &[u64]| {
+            let module: Vec<_> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+            length(&whole(kind).as_counted(&module).memory)
+        };
+        let packed = |low: u64, high: u64| low | high << 32;
+        // The memory of the module can begin with the table, and its size follows.
+        let memory = [TABLE, packed(0x1000, 0)];
+        let labels = [&memory[..], &[TABLE, packed(6, 77), 5]].concat();
+        assert_eq!(bytes(TableKind::JumpLabels, &labels), 6 * JUMP_LABEL_ENTRY_BYTES);
+        let calls = [&memory[..], &[packed(9, 4), TABLE]].concat();
+        assert_eq!(bytes(TableKind::StaticCalls, &calls), 4 * STATIC_CALL_ENTRY_BYTES);
+        let exceptions = [&[packed(3, 0), TABLE][..], &memory].concat();
+        assert_eq!(bytes(TableKind::Exceptions, &exceptions), 3 * EXCEPTION_ENTRY_BYTES);
+        // Nothing is counted, more than there is room for, or nowhere.
+        for words in [[TABLE, 0], [TABLE, 0x10000], [1, 2]] {
+            assert_eq!(bytes(TableKind::JumpLabels, &words), 0x1000, "{words:x?}");
+        }
+        assert_eq!(bytes(TableKind::Exceptions, &[TABLE]), 0x1000);
+        assert_eq!(bytes(TableKind::Bugs, &labels), 0x1000);
     }
 
     #[test]
