@@ -54,8 +54,8 @@ struct Table {
 
 impl Table {
     /// The table of a module with as many entries as the kernel counts, if that is found in `module`, its
-    /// `struct module` (include/linux/module.h). Without it, what lies behind the table is taken for entries of it:
-    /// memory that had another use has been seen to lead to code of the same module.
+    /// `struct module` (include/linux/module.h). Without it, what lies behind the table is taken for entries of it
+    /// where it leads to code of the same module.
     ///
     /// Where members are differs by kernel and configuration, and is found by the address of the table. Where the
     /// memory of the module is comes between the table of exceptions and the others, and can begin with a table.
