@@ -172,6 +172,22 @@ impl Build {
         made.finish()
     }
 
+    /// A module whose function may fault at the beginning of its body, after which the kernel goes on that many bytes
+    /// further.
+    pub(crate) fn with_exception(&self, name: &str, function: &Function, further: i64) -> Result<Vec<u8>> {
+        let mut made = Made::new(self, name, "")?;
+        // xor eax, eax
+        made.code("init_module", &[&[0x31, 0xc0], RETURN].concat())?;
+        let function = made.function(function)?;
+        let table = made.section("__ex_table");
+        // arch/x86/include/asm/extable.h: two distances, and what depends on the kernel.
+        let entry = made.object.append_section_data(table, &[0; 12], 4);
+        let body = i64::try_from(self.body_at())?;
+        made.relocate(table, entry, function, body, R_X86_64_PC32)?;
+        made.relocate(table, entry + 4, function, body + further, R_X86_64_PC32)?;
+        made.finish()
+    }
+
     /// A livepatch of functions of the kernel: the name of each, and what takes its place.
     pub(crate) fn livepatch(&self, name: &str, replacements: &[(&str, Function)]) -> Result<Vec<u8>> {
         let mut made = Made::new(self, name, "livepatch=Y\0")?;

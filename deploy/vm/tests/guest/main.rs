@@ -57,6 +57,7 @@ mod growth;
 mod history;
 mod host_events;
 mod hostile;
+mod kernel_memory;
 mod kernel_module;
 mod kernels;
 mod landings;
@@ -67,6 +68,7 @@ mod lines;
 mod livepatch;
 mod machine;
 mod manifests;
+mod module_tables;
 mod nats;
 mod neighbour_war;
 mod neighbours;
@@ -163,6 +165,7 @@ const TESTS: &[(&str, &[Test])] = &[
     ("filters", filters::TESTS),
     ("verdicts", verdicts::TESTS),
     ("offline", offline::TESTS),
+    ("module_tables", module_tables::TESTS),
     ("arming", arming::TESTS),
     ("fake_is_true", fake_is_true::TESTS),
     ("api", api::TESTS),
