@@ -56,9 +56,10 @@ const JUMP_BYTES: usize = 5;
 /// Heads of the chains of the kernel's table (kernel/kprobes.c, `KPROBE_TABLE_SIZE`; the same in all versions).
 const CHAINS: usize = 64;
 
-/// More probes than any kernel can hold. Reading stops there, in case a chain that changes
-/// meanwhile has no end.
-const MAX_PROBES: usize = 1 << 20;
+/// Records of a chain that are read beyond those of the whole list: of probes that have come since, or whose code has
+/// gone. Reading the chain stops there, since one that changes meanwhile can lead to memory that leads to itself.
+/// Each record costs two system calls, and all who ask wait for them.
+const UNLISTED_MAX: usize = 1024;
 
 /// Bytes of `struct kprobe` that are read, including the pointer to the copied instruction.
 const RECORD_BYTES: usize = 112;
@@ -182,7 +183,8 @@ fn undo(registered: &Registered, start: u64, code: &mut [u8], text: &KernelText,
                 }
             }
             Some(byte @ &mut BREAKPOINT) => {
-                let opcodes = registered.opcodes.get_or_init(|| stored_opcodes(text, symbols));
+                let most = registered.probes.len() + UNLISTED_MAX;
+                let opcodes = registered.opcodes.get_or_init(|| stored_opcodes(text, symbols, most));
                 *byte = opcodes.get(&address).copied().unwrap_or(BREAKPOINT);
             }
             _ => {}
@@ -208,20 +210,16 @@ fn jump_target(address: u64, code: &[u8]) -> Option<u64> {
     Some(address.wrapping_add(JUMP_BYTES as u64).wrapping_add_signed(distance.into()))
 }
 
-/// The byte below each probe that has a copy of its instruction, by the probe's address. Empty when
-/// the kernel does not show its table (`CONFIG_KALLSYMS_ALL`).
-fn stored_opcodes(text: &KernelText, symbols: &SymbolTable) -> BTreeMap<u64, u8> {
+/// The byte below each probe that has a copy of its instruction, by the probe's address, of at most so many
+/// records of a chain. Empty when the kernel does not show its table (`CONFIG_KALLSYMS_ALL`).
+fn stored_opcodes(text: &KernelText, symbols: &SymbolTable, most: usize) -> BTreeMap<u64, u8> {
     let mut found = BTreeMap::new();
     let Some(table) = symbols.address("kprobe_table") else { return found };
     let heads = text.read(table, CHAINS * 8).unwrap_or_default();
-    let mut left = MAX_PROBES;
     for head in heads.chunks_exact(8) {
         let mut next = pointer(head, 0);
-        while let Some(record) = next.and_then(|at| text.read(at, RECORD_BYTES).ok()) {
-            if left == 0 {
-                return found;
-            }
-            left -= 1;
+        for _ in 0..most {
+            let Some(record) = next.and_then(|at| text.read(at, RECORD_BYTES).ok()) else { break };
             if let (Some(address), Some(opcode)) = (pointer(&record, ADDRESS_AT), opcode(&record, text)) {
                 found.insert(address, opcode);
             }
@@ -356,8 +354,8 @@ ffffffffc0000000  k  m+0x0  mod [GONE]
         let file = core(MEMORY, &memory);
         let text = KernelText::open(file.path()).unwrap();
         let expected = [(CODE, 0x53), (CODE + 1, 0x55), (CODE + 2, 0x41)];
-        assert_eq!(stored_opcodes(&text, &symbols()), BTreeMap::from(expected));
-        assert!(stored_opcodes(&text, &SymbolTable::parse("ffffffff82000200 b next\n")).is_empty());
+        assert_eq!(stored_opcodes(&text, &symbols(), 3), BTreeMap::from(expected));
+        assert!(stored_opcodes(&text, &SymbolTable::parse("ffffffff82000200 b next\n"), 3).is_empty());
     }
 
     #[test]
@@ -366,16 +364,20 @@ ffffffffc0000000  k  m+0x0  mod [GONE]
         let wrong = record(&mut memory, 1, 80, (0x55, 0x41), 0);
         put(&mut memory, MEMORY, wrong);
         let file = core(MEMORY, &memory);
-        assert!(stored_opcodes(&KernelText::open(file.path()).unwrap(), &symbols()).is_empty());
+        assert!(stored_opcodes(&KernelText::open(file.path()).unwrap(), &symbols(), 3).is_empty());
     }
 
+    /// It leads to itself, and hides no other one.
     #[test]
     fn a_chain_without_end_ends() {
         let mut memory = vec![0; 0x1000];
-        let one = record(&mut memory, 1, 80, (0x55, 0x55), RECORDS + 128);
-        put(&mut memory, MEMORY, one);
+        let endless = record(&mut memory, 1, 80, (0x55, 0x55), RECORDS + 128);
+        let other = record(&mut memory, 0, 80, (0x53, 0x53), 0);
+        put(&mut memory, MEMORY, endless);
+        put(&mut memory, MEMORY + 8, other);
         let file = core(MEMORY, &memory);
-        assert_eq!(stored_opcodes(&KernelText::open(file.path()).unwrap(), &symbols()).len(), 1);
+        let found = stored_opcodes(&KernelText::open(file.path()).unwrap(), &symbols(), 3);
+        assert_eq!(found, BTreeMap::from([(CODE, 0x53), (CODE + 1, 0x55)]));
     }
 
     proptest! {
@@ -390,7 +392,7 @@ ffffffffc0000000  k  m+0x0  mod [GONE]
             // A pointer that leads into it, so that there is a record to read.
             bytes[at * 8..at * 8 + 8].copy_from_slice(&(MEMORY + 100).to_le_bytes());
             let file = core(MEMORY, &bytes);
-            prop_assert!(stored_opcodes(&KernelText::open(file.path()).unwrap(), &symbols()).len() <= bytes.len());
+            prop_assert!(stored_opcodes(&KernelText::open(file.path()).unwrap(), &symbols(), 3).len() <= bytes.len());
         }
     }
 }
