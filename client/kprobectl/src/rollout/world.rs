@@ -6,7 +6,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 use kprobed_client::Error;
-use kprobed_client::api::Probe;
+use kprobed_client::api::{Probe, ProbeState};
 use kprobed_client::fleet::{NoAnswer, Operation, Outcome};
 use kprobed_document::{Document, document_of};
 
@@ -62,7 +62,10 @@ impl Plan {
             ));
         }
         self.changes.insert(name.to_owned(), Some(live.etag.clone()));
-        self.before.push(document_of(live));
+        // One whose lease has ended is out of the kernel, and will be forgotten: there was no probe.
+        if live.state() != ProbeState::Expired {
+            self.before.push(document_of(live));
+        }
     }
 
     /// The plan, if the host takes the change, and the change can be undone.

@@ -2,6 +2,7 @@
 
 use std::time::Duration;
 
+use kprobed_client::api::ProbeState;
 use kprobed_document::{Document, KernelChange, Lease, document_of};
 use proptest::prelude::*;
 
@@ -196,6 +197,29 @@ fn any_document(definition: &'static str) -> impl Strategy<Value = Document> {
             on_kernel_change: if arms { KernelChange::ArmAnyway } else { KernelChange::Hold },
         },
     )
+}
+
+/// It was out of the kernel, and is so again.
+#[test]
+fn an_undo_deletes_a_probe_whose_lease_had_ended() {
+    let lease = Some(Lease::Lasting(Duration::from_mins(1)));
+    let document = Document { lease, ..documents().remove(0) };
+    let world = Simulated::over(&document);
+    {
+        let daemon = &mut world.daemons.borrow_mut()[0];
+        for probe in daemon.probes.values_mut() {
+            probe.set_state(ProbeState::Expired);
+        }
+        daemon.begun = daemon.probes.clone();
+        // It fails the gate after the change.
+        daemon.good_readings = Some(1);
+    }
+    let mut begun = state(1, "100%");
+    begun.setting.documents = vec![document];
+    let end = whole(&world, begun);
+    assert_eq!(end.phase, Phase::Undone, "{}", end.reason);
+    let daemon = &world.daemons.borrow()[0];
+    assert_eq!((daemon.effects.len(), daemon.shown()), (2, Vec::new()), "it was armed, and is gone");
 }
 
 proptest! {
