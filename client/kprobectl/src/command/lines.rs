@@ -156,12 +156,7 @@ async fn list(global: &Global, range: &str, output: &mut Output) -> Result<(), F
         })
         .await?;
     if let Some(client) = &host {
-        let left_out = look_at_code(client, &mut rows).await;
-        if left_out > 0 {
-            output.remark(&format!(
-                "PROBE is of the first {FUNCTIONS_MAX} functions: name fewer lines to see it of the other {left_out}"
-            ));
-        }
+        look_at_code(client, &mut rows, output).await;
     }
     if !output.is_structured() {
         output.note(&format!("lines of {path}, build {}", build.id));
@@ -199,15 +194,26 @@ fn functions<'a>(places: impl Iterator<Item = &'a str>) -> (Vec<String>, usize) 
     (found, left_out)
 }
 
-/// Adds what the daemon says of the instructions, and answers of how many functions it was not asked. Without its
-/// answer the lines are shown as they are.
-async fn look_at_code(client: &Client, rows: &mut [ListedLine]) -> usize {
+/// Adds what the daemon says of the instructions. Without its answer the lines are shown as they are, and why.
+async fn look_at_code(client: &Client, rows: &mut [ListedLine], output: &mut Output) {
     let (functions, left_out) = functions(rows.iter().map(|row| row.place.text.as_str()));
     let mut known: HashMap<String, Vec<CodeInstruction>> = HashMap::new();
+    let mut unknown = Vec::new();
     for function in functions {
-        let answer = client.disassemble_function(&function, ProbeKind::Entry).await;
-        let code = answer.map(|answer| answer.instructions).unwrap_or_default();
-        known.insert(function, code);
+        match client.disassemble_function(&function, ProbeKind::Entry).await {
+            Ok(answer) => drop(known.insert(function, answer.instructions)),
+            Err(error) => unknown.push((function, error)),
+        }
+    }
+    if let Some((function, error)) = unknown.first() {
+        let others = unknown.len() - 1;
+        let others = if others > 0 { format!(", nor of {others} more functions") } else { String::new() };
+        output.note(&format!("PROBE of `{function}` is not known{others}: {error}"));
+    }
+    if left_out > 0 {
+        output.remark(&format!(
+            "PROBE is of the first {FUNCTIONS_MAX} functions: name fewer lines to see it of the other {left_out}"
+        ));
     }
     for row in rows {
         let Some((function, offset)) = row.place.text.rsplit_once('+') else { continue };
@@ -215,7 +221,6 @@ async fn look_at_code(client: &Client, rows: &mut [ListedLine]) -> usize {
         let code = known.get(function).into_iter().flatten();
         row.code = code.clone().find(|instruction| instruction.offset == offset).cloned();
     }
-    left_out
 }
 
 /// A place of a line.
