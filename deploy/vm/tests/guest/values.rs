@@ -269,8 +269,8 @@ fn numbers_are_shown_as_people_write_them(fixture: &Fixture) -> Result<()> {
             ("signalled", "sh", " type=1 (PIDTYPE_TGID)"),
             // The name of a task that has just begun can be that of its parent.
             ("opened", "", " i_mode=0100640"),
-            ("read", "cat", " read=read_null+0x0/"),
-            ("read", "cat", " first=0x6e third=0x6c"),
+            ("read", "", " read=read_null+0x0/"),
+            ("read", "", " first=0x6e third=0x6c"),
             ("syscalls/sys_enter_openat", "workload", " dfd=-100 filename=0x"),
             ("syscalls/sys_enter_openat", "workload", " flags=0x80000 (O_RDONLY|O_CLOEXEC) mode=0"),
             ("how", "workload", " flags=557056 (O_RDONLY|O_LARGEFILE|O_CLOEXEC)"),
