@@ -127,14 +127,7 @@ fn a_slow_subscriber_costs_only_itself(fixture: &Fixture) -> Result<()> {
     let other_id = guest.started(&mut other)?;
     let calls = effort::pick(150_000, 400_000);
     guest.workload(&["getppid", &calls.to_string()])?;
-    let mut delivered = 0;
-    while delivered < calls {
-        match guest.next(&mut quick)? {
-            StreamItem::Batch(batch) => delivered += batch.len() as u64,
-            StreamItem::Loss(loss) => anyhow::bail!("{loss:?}"),
-            _ => {}
-        }
-    }
+    guest.receive(&mut quick, calls)?;
     let ledger = guest.ledger()?;
     for (id, name) in [(slow_id, "slow"), (quick_id, "quick"), (other_id, "other")] {
         let ours = ledger
@@ -262,14 +255,12 @@ fn hits_by_the_daemon_have_their_own_term(fixture: &Fixture) -> Result<()> {
         );
         own_before = own;
     }
-    let shown = guest.ctl("ledger")?;
-    ensure!(shown.contains("the ledger closes, and it is settled"), "{shown}");
+    guest.ctl_shows("ledger", &["the ledger closes, and it is settled"])?;
     // With a filter they are part of what was held back, and said to be.
     guest.wait_for(guest.client.set_filter("opens", "path ~ \"/never*\""))??;
     let filtered = guest.ledger_of("kprobes/opens")?;
     ensure!(filtered.own.is_none() && filtered.filtered > Some(own_before), "{filtered:?}");
-    let shown = guest.ctl("ledger")?;
-    ensure!(shown.contains("FILTERED includes kprobed's own hits"), "{shown}");
+    guest.ctl_shows("ledger", &["FILTERED includes kprobed's own hits"])?;
     Ok(())
 }
 

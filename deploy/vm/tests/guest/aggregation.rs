@@ -9,16 +9,15 @@ use kprobed_client::api::aggregation_spec::Aggregation as Kind;
 use kprobed_client::api::key_value::Value;
 use kprobed_client::api::stream_aggregation_request::Source;
 use kprobed_client::api::{
-    AggregationKey, AggregationRow, AggregationSnapshot, AggregationSpec, Arming, CodeInstruction,
-    ContextKey, FieldKey, HistogramSpec, KeyScale, LatencySpec, ProbeKind, ProbeState, SignedBucket,
-    SumValue, sum_value,
+    AggregationKey, AggregationRow, AggregationSnapshot, AggregationSpec, ContextKey, FieldKey,
+    HistogramSpec, KeyScale, LatencySpec, ProbeState, SignedBucket, SumValue, sum_value,
 };
 use kprobed_vm::{daemon, progress};
 
 use crate::Test;
 use crate::daemon::DaemonGuest;
 use crate::effort;
-use crate::fixture::Fixture;
+use crate::fixture::{Fixture, Shared};
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
@@ -73,22 +72,38 @@ fn count(
     let (_, read) = guest.wait_for(guest.client.read_aggregation(&made.name))??;
     let last = guest.wait_for(guest.client.delete_aggregation(&made.name))??.context("no last snapshot")?;
     ensure!(last.hits >= read.hits && read.dropped == 0, "{read:?} {last:?}");
-    let instances = guest.shell("ls /sys/kernel/tracing/instances")?;
-    ensure!(!instances.contains("aggregation"), "an instance is left: {instances}");
+    no_instance_is_left(guest)?;
     Ok(read)
 }
 
-/// Whether this kernel counts. If not, the daemon says so.
-fn counts(fixture: &Fixture) -> Result<bool> {
-    if fixture.counts_events() {
-        return Ok(true);
-    }
+fn no_instance_is_left(guest: &DaemonGuest) -> Result<()> {
+    let instances = guest.shell("ls /sys/kernel/tracing/instances")?;
+    ensure!(!instances.contains("aggregation"), "an instance is left: {instances}");
+    Ok(())
+}
+
+/// A guest whose kernel counts. Where it does not, the daemon says so.
+fn guest_that_counts(fixture: &Fixture) -> Result<Option<Shared<'_>>> {
     let guest = fixture.daemon()?;
+    if fixture.counts_events() {
+        return Ok(Some(guest));
+    }
     guest.add("p:seek ksys_lseek far=%si:s64")?;
     let answer = guest.ctl_says("hist seek --by far --for 1s")?.all();
     ensure!(answer.contains("it was built without `CONFIG_HIST_TRIGGERS`"), "{answer}");
     ensure!(answer.contains("`kprobectl hits` counts on every kernel"), "{answer}");
-    Ok(false)
+    Ok(None)
+}
+
+/// The first key of each row, with its count.
+fn rows(snapshot: &AggregationSnapshot) -> Vec<(Option<Value>, u64)> {
+    snapshot.rows.iter().map(|row| (only(row).cloned(), row.count)).collect()
+}
+
+/// Eight seeks by known distances.
+fn seek(guest: &DaemonGuest) -> Result<()> {
+    let each = "for far in -100 -100 0 1 2 3 4 700; do workload seek /dev/null $far; done";
+    guest.shell(each).map(drop)
 }
 
 fn only(row: &AggregationRow) -> Option<&Value> {
@@ -96,27 +111,18 @@ fn only(row: &AggregationRow) -> Option<&Value> {
 }
 
 fn counts_are_exact(fixture: &Fixture) -> Result<()> {
-    if !counts(fixture)? {
-        return Ok(());
-    }
-    let guest = fixture.daemon()?;
+    let Some(guest) = guest_that_counts(fixture)? else { return Ok(()) };
     guest.add("p:seek ksys_lseek far=%si:s64 small=%si:s32")?;
     guest.wait_for(guest.client.set_enabled("seek", false))??;
-    let misspelt = guest.ctl_says("hist seek --by far --filter 'smal > 1' --for 1s")?.all();
-    ensure!(misspelt.contains("did you mean `small`?"), "{misspelt}");
-    let seeks = || {
-        for distance in ["-100", "-100", "0", "1", "2", "3", "4", "700"] {
-            guest.workload(&["seek", "/dev/null", distance])?;
-        }
-        Ok(())
-    };
+    guest.ctl_tells("hist seek --by far --filter 'smal > 1' --for 1s", &["did you mean `small`?"])?;
+    let seeks = || seek(&guest);
     let ours = "COMM == \"workload\"";
     let exact = count(
         &guest,
         histogram("seek", vec![field("small", KeyScale::Unspecified, 0)], &["far"], ours),
         seeks,
     )?;
-    let rows: Vec<_> =
+    let found: Vec<_> =
         exact.rows.iter().map(|row| (only(row).cloned(), row.count, row.sums.clone())).collect();
     let row = |key, count, sum| {
         (Some(Value::Signed(key)), count, vec![SumValue { value: Some(sum_value::Value::Signed(sum)) }])
@@ -130,17 +136,15 @@ fn counts_are_exact(fixture: &Fixture) -> Result<()> {
         row(4, 1, 4),
         row(700, 1, 700),
     ];
-    ensure!(rows == expected && exact.hits == 8, "{exact:?}");
+    ensure!(found == expected && exact.hits == 8, "{exact:?}");
     let log2 = count(&guest, histogram("seek", vec![field("far", KeyScale::Log2, 0)], &[], ours), seeks)?;
-    let rows: Vec<_> = log2.rows.iter().map(|row| (only(row).cloned(), row.count)).collect();
     let bucket = |first, last, count| (Some(Value::SignedBucket(SignedBucket { first, last })), count);
     let expected =
         [bucket(i64::MIN, -1, 2), bucket(0, 1, 2), bucket(2, 2, 1), bucket(3, 4, 2), bucket(513, 1024, 1)];
-    ensure!(rows == expected, "{log2:?}");
+    ensure!(rows(&log2) == expected, "{log2:?}");
     let linear = count(&guest, histogram("seek", vec![field("far", KeyScale::Linear, 4)], &[], ours), seeks)?;
-    let rows: Vec<_> = linear.rows.iter().map(|row| (only(row).cloned(), row.count)).collect();
     let expected = [bucket(-100, -97, 2), bucket(0, 3, 4), bucket(4, 7, 1), bucket(700, 703, 1)];
-    ensure!(rows == expected, "{linear:?}");
+    ensure!(rows(&linear) == expected, "{linear:?}");
     let comm = count(&guest, histogram("seek", vec![context(ContextKey::Comm)], &[], ""), seeks)?;
     let workload = comm.rows.iter().find(|row| only(row) == Some(&Value::Text("workload".to_owned())));
     ensure!(workload.is_some_and(|row| row.count == 8), "{comm:?}");
@@ -151,10 +155,7 @@ fn counts_are_exact(fixture: &Fixture) -> Result<()> {
 
 /// Tracepoints, with the same field in both.
 fn events_of_the_host_are_counted(fixture: &Fixture) -> Result<()> {
-    if !counts(fixture)? {
-        return Ok(());
-    }
-    let guest = fixture.daemon()?;
+    let Some(guest) = guest_that_counts(fixture)? else { return Ok(()) };
     let [enter, exit] = ["raw_syscalls/sys_enter", "raw_syscalls/sys_exit"];
     for event in [enter, exit] {
         guest.ctl(&format!("add {event} --disabled"))?;
@@ -163,8 +164,7 @@ fn events_of_the_host_are_counted(fixture: &Fixture) -> Result<()> {
     let ours = "id == 110 && COMM == \"workload\"";
     let by_id =
         count(&guest, histogram(enter, vec![field("id", KeyScale::Unspecified, 0)], &[], ours), calls)?;
-    let rows: Vec<_> = by_id.rows.iter().map(|row| (only(row).cloned(), row.count)).collect();
-    ensure!(rows == [(Some(Value::Signed(110)), 500)], "{by_id:?}");
+    ensure!(rows(&by_id) == [(Some(Value::Signed(110)), 500)], "{by_id:?}");
     let latency = LatencySpec {
         start_probe: enter.to_owned(),
         end_probe: exit.to_owned(),
@@ -185,10 +185,7 @@ fn events_of_the_host_are_counted(fixture: &Fixture) -> Result<()> {
 }
 
 fn latencies_of_known_sleeps(fixture: &Fixture) -> Result<()> {
-    if !counts(fixture)? {
-        return Ok(());
-    }
-    let guest = fixture.daemon()?;
+    let Some(guest) = guest_that_counts(fixture)? else { return Ok(()) };
     guest.add("p:nap hrtimer_nanosleep")?;
     guest.add("r:woke hrtimer_nanosleep ret=$retval:s64")?;
     let spec = LatencySpec {
@@ -220,10 +217,7 @@ fn latencies_of_known_sleeps(fixture: &Fixture) -> Result<()> {
 }
 
 fn stacks_begin_at_the_probe(fixture: &Fixture) -> Result<()> {
-    if !counts(fixture)? {
-        return Ok(());
-    }
-    let guest = fixture.daemon()?;
+    let Some(guest) = guest_that_counts(fixture)? else { return Ok(()) };
     guest.add("p:seek ksys_lseek")?;
     let keys = vec![context(ContextKey::Stack), context(ContextKey::Comm)];
     let work = || guest.workload(&["seek", "/dev/null", "5"]).map(drop);
@@ -239,9 +233,7 @@ fn stacks_begin_at_the_probe(fixture: &Fixture) -> Result<()> {
 /// An instruction inside of a function at which the kernel arms a probe by a jump: it cannot follow the stack from
 /// there.
 fn stack_of_a_jump(guest: &DaemonGuest) -> Result<()> {
-    let code = guest.wait_for(guest.client.disassemble_function("ksys_lseek", ProbeKind::Entry))??;
-    let jumps = |one: &&CodeInstruction| one.probeable && !one.entry && one.arming() == Arming::Optimised;
-    let place = code.instructions.iter().find(jumps).context("no place for a jump")?.offset;
+    let place = guest.place_of_jump("ksys_lseek")?;
     guest.add(&format!("p:inside ksys_lseek+{place}"))?;
     guest.until("the jump", || {
         let armed = guest.shell("cat /sys/kernel/debug/kprobes/list")?;
@@ -265,10 +257,7 @@ fn stack_of_a_jump(guest: &DaemonGuest) -> Result<()> {
 
 /// A seek's distance is the address that the probe reads: one that can be read, and one that cannot.
 fn what_was_not_read_is_counted_apart(fixture: &Fixture) -> Result<()> {
-    if !counts(fixture)? {
-        return Ok(());
-    }
-    let guest = fixture.daemon()?;
+    let Some(guest) = guest_that_counts(fixture)? else { return Ok(()) };
     let banner = guest.shell("awk '$3 == \"linux_banner\" { print $1 }' /proc/kallsyms")?;
     let readable = u64::from_str_radix(banner.trim(), 16)?.cast_signed().to_string();
     guest.add("p:seek ksys_lseek v=+0(%si):u64 t=+0(%si):string deep=+0(+0(%si)):string n=%si:u64")?;
@@ -286,8 +275,7 @@ fn what_was_not_read_is_counted_apart(fixture: &Fixture) -> Result<()> {
         count(&guest, histogram("seek", keys, sums, &filter), seeks)
     };
     let v = by("v", &[], "")?;
-    let rows: Vec<_> = v.rows.iter().map(|row| (only(row).cloned(), row.count)).collect();
-    ensure!(rows == [(Some(Value::Unsigned(linux)), 2)] && (v.hits, v.unread) == (2, Some(3)), "{v:?}");
+    ensure!(rows(&v) == [(Some(Value::Unsigned(linux)), 2)] && (v.hits, v.unread) == (2, Some(3)), "{v:?}");
     let t = by("t", &[], "")?;
     let [row] = t.rows.as_slice() else { anyhow::bail!("{t:?}") };
     let Some(Value::Text(text)) = only(row) else { anyhow::bail!("{t:?}") };
@@ -343,10 +331,7 @@ fn of_tasks(snapshot: &AggregationSnapshot, prefix: &str) -> u64 {
 /// and so often. Both aggregations count the same hits of the other process; those of the daemon
 /// are rows of the one, and the term `own` of the other.
 fn own_threads_are_left_out_and_counted(fixture: &Fixture) -> Result<()> {
-    if !counts(fixture)? {
-        return Ok(());
-    }
-    let guest = fixture.daemon()?;
+    let Some(guest) = guest_that_counts(fixture)? else { return Ok(()) };
     guest.add("p:reads vfs_read")?;
     guest.wait_for(guest.client.set_enabled("reads", false))??;
     let create = |name: &str, include_self| -> Result<()> {
@@ -408,10 +393,7 @@ fn own_threads_are_left_out_and_counted(fixture: &Fixture) -> Result<()> {
 }
 
 fn a_counted_probe_stays(fixture: &Fixture) -> Result<()> {
-    if !counts(fixture)? {
-        return Ok(());
-    }
-    let guest = fixture.daemon()?;
+    let Some(guest) = guest_that_counts(fixture)? else { return Ok(()) };
     guest.add("p:calls __x64_sys_getppid")?;
     let spec = || histogram("calls", Vec::new(), &[], "COMM == \"workload\"");
     let mut stream = guest.wait_for(guest.client.stream_aggregation(
@@ -438,10 +420,7 @@ fn a_counted_probe_stays(fixture: &Fixture) -> Result<()> {
 
 /// Another program takes the trigger away, without which the kernel keeps the event, and then the event.
 fn an_aggregation_ends_with_its_event_and_says_why(fixture: &Fixture) -> Result<()> {
-    if !counts(fixture)? {
-        return Ok(());
-    }
-    let guest = fixture.daemon()?;
+    let Some(guest) = guest_that_counts(fixture)? else { return Ok(()) };
     guest.add("p:calls __x64_sys_getppid")?;
     let spec = histogram("calls", Vec::new(), &[], "COMM == \"workload\"");
     let source = Source::Spec(spec);
@@ -465,19 +444,14 @@ fn an_aggregation_ends_with_its_event_and_says_why(fixture: &Fixture) -> Result<
         }
     };
     ensure!(why.contains("has ended: another program has removed the event"), "{why}");
-    let audit = guest.ctl("audit")?;
-    ensure!(audit.contains("which is made again"), "{audit}");
+    guest.ctl_shows("audit", &["which is made again"])?;
     ensure!(guest.wait_for(guest.client.list_aggregations())??.is_empty());
-    let instances = guest.shell("ls /sys/kernel/tracing/instances")?;
-    ensure!(!instances.contains("aggregation"), "an instance is left: {instances}");
+    no_instance_is_left(&guest)?;
     guest.delete("calls").map(drop)
 }
 
 fn a_killed_daemon_leaves_nothing(fixture: &Fixture) -> Result<()> {
-    if !counts(fixture)? {
-        return Ok(());
-    }
-    let mut guest = fixture.daemon()?;
+    let Some(mut guest) = guest_that_counts(fixture)? else { return Ok(()) };
     guest.add("p:nap hrtimer_nanosleep")?;
     guest.add("r:woke hrtimer_nanosleep ret=$retval:s64")?;
     guest.shell("echo 'somebodys_event u64 x' >> /sys/kernel/tracing/synthetic_events")?;
@@ -500,17 +474,16 @@ fn a_killed_daemon_leaves_nothing(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// What commands say that count.
+const COUNTS: &str = "until Ctrl-C";
+
 /// Counts with a command while a shell does its work, and ends it as Ctrl-C does. What it has
 /// printed.
 fn counted_by(guest: &DaemonGuest, command: &str, work: impl Fn() -> Result<()>) -> Result<String> {
-    let mut counting = guest.start_ctl(command)?;
-    guest.until("it counts", || Ok(counting.printed()?.contains("until Ctrl-C")))?;
+    let mut counting = guest.start_ctl_until(command, COUNTS)?;
     work()?;
-    counting.interrupt()?;
-    let said = counting.end()?;
-    ensure!(said.code == 0, "{said:?}");
-    let instances = guest.shell("ls /sys/kernel/tracing/instances")?;
-    ensure!(!instances.contains("aggregation"), "an instance is left: {instances}");
+    let said = counting.end_by_interrupt()?;
+    no_instance_is_left(guest)?;
     Ok(said.stdout)
 }
 
@@ -526,14 +499,8 @@ fn nothing_is_left(guest: &DaemonGuest) -> Result<()> {
 
 /// Functions and definitions that no probe has: the commands define them, count, and take them away.
 fn functions_are_counted_without_a_probe(fixture: &Fixture) -> Result<()> {
-    if !counts(fixture)? {
-        return Ok(());
-    }
-    let guest = fixture.daemon()?;
-    let seek = || {
-        let each = "for far in -100 -100 0 1 2 3 4 700; do workload seek /dev/null $far; done";
-        guest.shell(each).map(drop)
-    };
+    let Some(guest) = guest_that_counts(fixture)? else { return Ok(()) };
+    let seek = || seek(&guest);
     let ours = "'COMM == \"workload\"'";
     let latency = counted_by(&guest, &format!("latency ksys_lseek --end-filter {ours} -o json"), seek)?;
     let read: serde_json::Value = serde_json::from_str(&latency).with_context(|| latency.clone())?;
@@ -548,15 +515,12 @@ fn functions_are_counted_without_a_probe(fixture: &Fixture) -> Result<()> {
     nothing_is_left(&guest)?;
 
     // For a time, and the whole function.
-    let timed = guest.ctl("latency vfs_read --for 1s")?;
-    ensure!(timed.contains(" measured, ") && timed.contains(" 0 not matched"), "{timed}");
+    guest.ctl_shows("latency vfs_read --for 1s", &[" measured, ", " 0 not matched"])?;
     nothing_is_left(&guest)?;
 
     // A command that is killed in the middle leaves nothing either.
     for command in ["latency ksys_lseek", "hist ksys_lseek", "stacks ksys_lseek"] {
-        let counting = guest.start_ctl(command)?;
-        guest.until("it counts", || Ok(counting.printed()?.contains("until Ctrl-C")))?;
-        drop(counting);
+        drop(guest.start_ctl_until(command, COUNTS)?);
         nothing_is_left(&guest)?;
     }
     let kept = guest.ctl_says("hist ksys_lseek --keep seeks")?;
@@ -569,8 +533,7 @@ fn functions_are_counted_without_a_probe(fixture: &Fixture) -> Result<()> {
 fn hits_of_functions(guest: &DaemonGuest) -> Result<()> {
     let read = guest.ledger()?.buffers.iter().map(|buffer| buffer.read).sum::<u64>();
     // Called by nothing else in the guest.
-    let mut counting = guest.start_ctl("hits __x64_sys_getsid --for 3s -o json")?;
-    guest.until("it counts", || Ok(counting.printed()?.contains("counting 1 probe")))?;
+    let mut counting = guest.start_ctl_until("hits __x64_sys_getsid --for 3s -o json", "counting 1 probe")?;
     guest.call(2_000_000, 100)?;
     let said = counting.end()?;
     let row: serde_json::Value = serde_json::from_str(&said.stdout).with_context(|| format!("{said:?}"))?;
@@ -585,8 +548,7 @@ fn hits_of_functions(guest: &DaemonGuest) -> Result<()> {
     // Many, and a command that is killed while it counts them.
     let begun = std::time::Instant::now();
     let many = effort::pick("__x64_sys_s*", "__x64_sys_*");
-    let counting = guest.start_ctl(&format!("hits --top 5 '{many}' --for 60s --yes"))?;
-    guest.until("it counts", || Ok(counting.printed()?.contains("counting ")))?;
+    let counting = guest.start_ctl_until(&format!("hits --top 5 '{many}' --for 60s --yes"), "counting ")?;
     let ready = begun.elapsed();
     progress::note(format_args!("{} in {ready:?}", counting.printed()?.trim()));
     drop(counting);
@@ -598,10 +560,7 @@ fn hits_of_functions(guest: &DaemonGuest) -> Result<()> {
 
 /// An error, a port, the lower half of a word, flags: as the text of an event has them.
 fn keys_are_shown_as_people_write_them(fixture: &Fixture) -> Result<()> {
-    if !counts(fixture)? {
-        return Ok(());
-    }
-    let guest = fixture.daemon()?;
+    let Some(guest) = guest_that_counts(fixture)? else { return Ok(()) };
     let of = |comm: &str| format!("--filter 'COMM == \"{comm}\"'");
     let work = || {
         guest.workload(&["open", "/tmp/nosuch", "0", "0", "3"])?;
@@ -624,17 +583,11 @@ fn keys_are_shown_as_people_write_them(fixture: &Fixture) -> Result<()> {
 }
 
 fn commands_show_what_was_counted(fixture: &Fixture) -> Result<()> {
-    if !counts(fixture)? {
-        return Ok(());
-    }
-    let guest = fixture.daemon()?;
+    let Some(guest) = guest_that_counts(fixture)? else { return Ok(()) };
     guest.add("p:seek ksys_lseek far=%si:s64")?;
     guest.add("p:nap hrtimer_nanosleep")?;
     guest.add("r:woke hrtimer_nanosleep ret=$retval:s64")?;
-    let seek = || {
-        let each = "for far in -100 -100 0 1 2 3 4 700; do workload seek /dev/null $far; done";
-        guest.shell(each).map(drop)
-    };
+    let seek = || seek(&guest);
     let ours = "--filter 'COMM == \"workload\"'";
     let json = |command: &str, work: &dyn Fn() -> Result<()>| -> Result<serde_json::Value> {
         let printed = counted_by(&guest, command, work)?;
@@ -688,15 +641,12 @@ fn commands_show_what_was_counted(fixture: &Fixture) -> Result<()> {
     ensure!(guest.ctl(&format!("hist seek --keep seeks {ours}"))? == "seeks\n");
     seek()?;
     ensure!(guest.ctl("aggregations")?.contains("kprobes/seek"));
-    let read = guest.ctl("aggregations read seeks")?;
-    ensure!(read.contains("8 hits, 0 dropped"), "{read}");
+    guest.ctl_shows("aggregations read seeks", &["8 hits, 0 dropped"])?;
     let deleted = guest.ctl("aggregations delete seeks")?;
     ensure!(deleted == "seeks hits=8 dropped=0\n", "{deleted}");
 
     // A command that is killed leaves nothing in the kernel.
-    let counting = guest.start_ctl("hist seek")?;
-    guest.until("it counts", || Ok(counting.printed()?.contains("until Ctrl-C")))?;
-    drop(counting);
+    drop(guest.start_ctl_until("hist seek", COUNTS)?);
     guest.until("its end", || Ok(guest.wait_for(guest.client.list_aggregations())??.is_empty()))?;
     ["seek", "nap", "woke"].iter().try_for_each(|probe| guest.delete(probe).map(drop))
 }

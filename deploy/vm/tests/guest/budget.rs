@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::{Probe, ProbeState, WatchProbesRequest};
-use kprobed_vm::{daemon, progress};
+use kprobed_vm::daemon;
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, Event};
@@ -136,9 +136,8 @@ fn a_storm_is_disarmed_in_time(fixture: &Fixture) -> Result<()> {
         guest.delete("storm")?;
     }
     overruns.sort();
-    progress::note(format_args!(
-        "{}: disarmed after the breach within {overruns:.0?}; {bare:.0} calls a second without a probe",
-        fixture.series(),
+    fixture.note(format_args!(
+        "disarmed after the breach within {overruns:.0?}; {bare:.0} calls a second without a probe"
     ));
     // A round can meet other work of the machine, for which it stops the guest: of few rounds, each second one.
     // Of fifty, at most one was late without guests beside this one, and three to five with three busy ones.
@@ -174,7 +173,7 @@ fn the_dearest_probes_of_a_host_go_first(fixture: &Fixture) -> Result<()> {
     }
     ensure!(before == after, "{before:?}, and then {after:?}");
     let first = after.iter().position(|state| *state == ProbeState::Tripped).context("none is tripped")?;
-    progress::note(format_args!("{}: {} of {COSTS} probes are disarmed", fixture.series(), COSTS - first));
+    fixture.note(format_args!("{} of {COSTS} probes are disarmed", COSTS - first));
     ensure!(first > 0, "{after:?}: none is left\n{}", guest.log());
     ensure!(after.iter().take(first).all(|state| *state == ProbeState::Armed), "{after:?}");
     ensure!(after.iter().skip(first).all(|state| *state == ProbeState::Tripped), "{after:?}");
@@ -202,11 +201,7 @@ fn a_thousand_probes_together_are_over_the_budget(fixture: &Fixture) -> Result<(
     storm(&guest, 4000, 100_000 / count)?;
     let by_host = tripped()?;
     let armed = guest.probes()?.iter().filter(|probe| probe.state() == ProbeState::Armed).count();
-    progress::note(format_args!(
-        "{}: of {count} probes {} were disarmed for the host",
-        fixture.series(),
-        by_host.len()
-    ));
+    fixture.note(format_args!("of {count} probes {} were disarmed for the host", by_host.len()));
     ensure!(armed > 0 && !by_host.is_empty(), "{armed} are armed\n{}", guest.log());
     // The rest is within the budget, with 18 ms a second by all. Where calls with so many probes are slow, there
     // were fewer above than were asked for, and with fewer probes there would be more.
@@ -256,18 +251,15 @@ fn only_a_person_arms_it_again(fixture: &Fixture) -> Result<()> {
     guest.add("p:goes __x64_sys_getsid")?;
     guest.delete("goes")?;
     tripped(&guest, "after a hand-over")?;
-    guest.kill()?;
-    guest.restart(&config)?;
+    guest.kill_and_restart()?;
     tripped(&guest, "after a kill")?;
-    guest.stop()?;
-    guest.restart(&config)?;
+    guest.stop_and_restart()?;
     tripped(&guest, "after a restart")?;
     let told = guest.ctl("get storm")? + &guest.ctl("list")?;
     ensure!(told.contains("tripped") && told.contains("kprobectl enable kprobes/storm"), "{told}");
     let armed = guest.wait_for(guest.client.set_enabled("storm", true))??;
     ensure!(armed.state() == ProbeState::Armed && armed.state_reason.is_empty(), "{armed:?}");
-    guest.kill()?;
-    guest.restart(&config)?;
+    guest.kill_and_restart()?;
     ensure!(guest.probe("storm")?.state() == ProbeState::Armed, "that is kept too");
     storm(&guest, 1200, 0)?;
     tripped(&guest, "after a second storm")?;

@@ -1,11 +1,9 @@
 //! Deleting probes under more load than can be read: other probes lose only what was overwritten
 //! anyway.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{BufferLedger, GetLedgerResponse, ProbeLedger};
-use kprobed_vm::machine::{Command, Signal};
+use kprobed_vm::machine::Command;
 use kprobed_vm::progress;
 
 use crate::Test;
@@ -77,9 +75,7 @@ fn of_buffers(ledger: &GetLedgerResponse, term: impl Fn(&BufferLedger) -> u64) -
 /// Ends the callers and draws up the ledger: everything is read.
 fn ledger_at_rest(guest: &DaemonGuest) -> Result<GetLedgerResponse> {
     for number in 0..CALLERS {
-        let name = format!("hits{number}");
-        guest.machine.signal(&name, Signal::SIGKILL)?;
-        guest.machine.wait(&name, Duration::from_secs(30))?;
+        guest.machine.kill_process(&format!("hits{number}"))?;
     }
     let ledger = guest.ledger()?;
     ensure!(ledger.settled && ledger.probes.len() as u64 == PROBES, "{ledger:?}");

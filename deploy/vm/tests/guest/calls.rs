@@ -25,10 +25,7 @@ pub(crate) const TESTS: &[Test] = tests! {
 fn traced(guest: &DaemonGuest, arguments: &str, work: impl FnOnce() -> Result<()>) -> Result<Said> {
     let mut command = guest.start_observing(arguments)?;
     work()?;
-    command.interrupt()?;
-    let said = command.end()?;
-    ensure!(said.code == 0, "{said:?}");
-    Ok(said)
+    command.end_by_interrupt()
 }
 
 fn calls(said: &Said) -> Result<Vec<Value>> {

@@ -3,12 +3,10 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result};
 use kprobed_client::Identity;
-use kprobed_vm::machine::{Command, MachineError, Signal};
-use kprobed_vm::protocol::Status;
+use kprobed_vm::machine::{Command, MachineError};
 use rcgen::{BasicConstraints, CertificateParams, CertifiedIssuer, DnType, IsCa, KeyPair};
 
 use crate::daemon::DaemonGuest;
@@ -98,9 +96,8 @@ pub(crate) fn serve_tls(guest: &DaemonGuest) -> Result<()> {
 }
 
 /// Kills that daemon.
-pub(crate) fn kill_tls(guest: &DaemonGuest) -> Result<Status> {
-    guest.machine.signal(NAME, Signal::SIGKILL)?;
-    Ok(guest.machine.wait(NAME, Duration::from_mins(1))?)
+pub(crate) fn kill_tls(guest: &DaemonGuest) -> Result<()> {
+    guest.machine.kill_process(NAME)
 }
 
 /// What that daemon has logged.

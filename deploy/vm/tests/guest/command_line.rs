@@ -5,7 +5,7 @@ use kprobed_vm::machine::Command;
 use serde_json::Value;
 
 use crate::Test;
-use crate::daemon::{self, DaemonGuest};
+use crate::daemon::{self, DaemonGuest, NUMBERS};
 use crate::effort;
 use crate::fixture::Fixture;
 
@@ -20,9 +20,6 @@ pub(crate) const TESTS: &[Test] = tests! {
         task_names_are_meant_whatever_a_probe_records,
     }
 };
-
-/// `getsid` is called by nothing else in the guest, and `di` of its registers is its argument.
-const NUMBERS: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32";
 
 /// Fields with the names of what all events have, of another type.
 const NAMESAKES: &str = "p:namesakes __x64_sys_getsid comm=+0x70(%di):s32 pid=+0x70(%di):s32 cpu=+0x70(%di):s64 probe=+0x70(%di):s32";

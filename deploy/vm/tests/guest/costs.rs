@@ -8,7 +8,6 @@ use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::Client;
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::{CreateProbeRequest, ListProbesRequest, ReconcileOutcome};
-use kprobed_vm::progress;
 
 use crate::Test;
 use crate::daemon::DaemonGuest;
@@ -129,9 +128,8 @@ fn calls_and_looks_beside_many_probes(fixture: &Fixture) -> Result<()> {
             Ok(())
         })?;
         let tell = |what: &str, cost: Cost| {
-            progress::note(format_args!(
-                "{}: {what}, beside {size} probes: {} us of CPU, {} reads",
-                fixture.series(),
+            fixture.note(format_args!(
+                "{what}, beside {size} probes: {} us of CPU, {} reads",
                 cost.cpu_ns / 1000,
                 cost.reads
             ));

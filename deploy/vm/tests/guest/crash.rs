@@ -15,9 +15,9 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_client::api::probe_outcome::Outcome;
+use kprobed_vm::daemon;
 use kprobed_vm::machine::{Command, PATIENCE, Signal};
 use kprobed_vm::protocol::Status;
-use kprobed_vm::{daemon, progress};
 
 use crate::Test;
 use crate::crash_acts::{self as acts, rebase};
@@ -105,10 +105,7 @@ fn case(guest: &mut DaemonGuest, act: &Act, fault: &str, at: usize) -> Result<Ca
     let mut change = |guest: &mut DaemonGuest, scene| -> Result<(Follower, Expected)> {
         if matches!(act, Act::Start | Act::Recover) {
             if matches!(act, Act::Start) {
-                ensure!(guest.stop()?.success(), "{}", guest.log());
-                // The daemon has taken its mount with it, and others need it.
-                guest
-                    .shell(&format!("[ -e {TRACEFS}/kprobe_events ] || mount -t tracefs nodev {TRACEFS}"))?;
+                guest.stop()?;
             } else {
                 guest.kill()?;
             }
@@ -229,9 +226,8 @@ struct Figures {
 impl Figures {
     fn note(&self, fixture: &Fixture, name: &str, fault: &str) {
         let Self { cases, hit, acknowledged, failed } = self;
-        progress::note(format_args!(
-            "{}: {name}, {fault}: {cases} cases, {hit} faults, {acknowledged} changes acknowledged, {failed} failed",
-            fixture.series()
+        fixture.note(format_args!(
+            "{name}, {fault}: {cases} cases, {hit} faults, {acknowledged} changes acknowledged, {failed} failed"
         ));
     }
 }
@@ -276,7 +272,7 @@ impl Enumeration<'_> {
                 .with_context(|| format!("{name}, {fault} at step {at}"));
             let case = match (case, known) {
                 (Err(error), Some(Known { why, .. })) => {
-                    progress::note(format_args!("{}: known, {why}: {error:#}", self.fixture.series()));
+                    self.fixture.note(format_args!("known, {why}: {error:#}"));
                     drop(self.guest);
                     self.guest = prepared(self.fixture, "crash")?;
                     at += 1;
@@ -288,7 +284,7 @@ impl Enumeration<'_> {
                 (Err(error), None) if self.is_whole && self.failures.len() + 1 < MOST_FAILURES => {
                     // The others are of interest too. They begin with a guest in which nothing went
                     // wrong.
-                    progress::note(format_args!("{}: FAILED: {error:#}", self.fixture.series()));
+                    self.fixture.note(format_args!("FAILED: {error:#}"));
                     self.failures.push(format!("{name}, {fault} at step {at}"));
                     figures.failed += 1;
                     drop(self.guest);
@@ -348,7 +344,7 @@ fn nothing_acknowledged_is_lost(fixture: &Fixture) -> Result<()> {
     }
     ensure!(cases.failures.is_empty(), "{} cases failed: {:#?}", cases.failures.len(), cases.failures);
     ensure!(hit > 0, "no fault was made");
-    progress::note(format_args!("{}: {hit} faults in all, 0 acknowledgements lost", fixture.series()));
+    fixture.note(format_args!("{hit} faults in all, 0 acknowledgements lost"));
     Ok(())
 }
 

@@ -14,13 +14,10 @@ use kprobed_vm::machine::{PATIENCE, Signal};
 use kprobed_vm::protocol::Status;
 
 use crate::crash_check::{ADOPTED, Expected};
-use crate::crash_plans::{Act, Declared, base, create, creations, deletions, lend, update};
+use crate::crash_plans::{Act, Declared, base, create, created, creations, deletions, lend, update};
 use crate::crash_state::{Fate, Model, Possible, RequestedProbe, Term, made, shown};
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::{DECLARATIONS, DaemonGuest, TRACEFS, creation};
 use crate::rebuilt_module::{BUILDS, MODULE, load, put_builds};
-
-/// Where a daemon with the usual configuration looks for declarations.
-const DIRECTORY: &str = "/etc/kprobed/probes.d";
 
 /// The lease of the probe that expires, in seconds: the shortest that there is.
 const SHORTEST_S: i64 = 1;
@@ -77,11 +74,8 @@ pub(crate) fn prepare(guest: &mut DaemonGuest, act: &Act) -> Result<Scene> {
         }
         Act::Release => {
             let hold = guest.wait_for(guest.client.hold())??;
-            let changes = held().map(|name| match create(&name) {
-                Change::Create(request) => {
-                    Change::Create(CreateProbeRequest { lease: Some(hold.lease()), ..request })
-                }
-                other => other,
+            let changes = held().map(|name| {
+                Change::Create(CreateProbeRequest { lease: Some(hold.lease()), ..created(&name) })
             });
             apply(guest, changes.collect())?;
             scene.hold = Some(hold);
@@ -172,7 +166,7 @@ pub(crate) fn make(
                 Declared::Removed => (base(), difference(&before, &Model::new())),
             };
             match how {
-                Declared::Removed => guest.shell(&format!("rm -r {DIRECTORY}")).map(drop)?,
+                Declared::Removed => guest.shell(&format!("rm -r {DECLARATIONS}")).map(drop)?,
                 _ => write(guest, &declared(*how == Declared::Changed))?,
             }
             until(&|found| *found == after)?;
@@ -196,7 +190,7 @@ pub(crate) fn settle(guest: &DaemonGuest, act: &Act, expected: &Expected) -> Res
 pub(crate) fn take_back(guest: &DaemonGuest, act: &Act, found: &Model) -> Result<()> {
     let mut found = found.clone();
     if matches!(act, Act::Declare(_)) {
-        guest.shell(&format!("rm -rf {DIRECTORY}"))?;
+        guest.shell(&format!("rm -rf {DECLARATIONS}"))?;
         found.retain(|name, _| !name.starts_with(DECLARED));
         settled(guest, &found)?;
     }
@@ -277,12 +271,8 @@ fn hold_back(guest: &mut DaemonGuest) -> Result<Model> {
     };
     let [(first, _), (second, _)] = BUILDS;
     load(guest, first)?;
-    let probe = CreateProbeRequest {
-        definition: format!("p:{TWIN} {place}"),
-        enabled: true,
-        labels: [("of".to_owned(), "module".to_owned())].into(),
-        ..Default::default()
-    };
+    let labels = [("of".to_owned(), "module".to_owned())].into();
+    let probe = CreateProbeRequest { labels, ..creation(&format!("p:{TWIN} {place}"), "") };
     apply(guest, vec![Change::Create(probe)])?;
     guest.kill()?;
     guest.shell(&format!("rmmod {MODULE}"))?;
@@ -345,8 +335,8 @@ fn write(guest: &DaemonGuest, probes: &Model) -> Result<()> {
         )
     });
     let documents: String = documents.collect();
-    guest.machine.put(&format!("{DIRECTORY}/.new"), 0o644, documents.as_bytes())?;
-    guest.shell(&format!("mv {DIRECTORY}/.new {DIRECTORY}/declared.yaml")).map(drop).context("mv")
+    guest.machine.put(&format!("{DECLARATIONS}/.new"), 0o644, documents.as_bytes())?;
+    guest.shell(&format!("mv {DECLARATIONS}/.new {DECLARATIONS}/declared.yaml")).map(drop).context("mv")
 }
 
 fn with(state: &Model, more: &Model) -> Model {

@@ -98,9 +98,14 @@ const MANY: usize = 9;
 const LEASE_S: i64 = 86_400;
 
 pub(crate) fn create(name: &str) -> Change {
+    Change::Create(created(name))
+}
+
+/// The request that [`create`] makes.
+pub(crate) fn created(name: &str) -> CreateProbeRequest {
     let definition = format!("p:kprobes/{name} __x64_sys_getpgid {ARGUMENT}");
     let labels = [("made".to_owned(), name.to_owned())].into();
-    Change::Create(CreateProbeRequest { labels, ..creation(&definition, "number == 3") })
+    CreateProbeRequest { labels, ..creation(&definition, "number == 3") }
 }
 
 /// An event of the host, with its filter.
@@ -121,12 +126,7 @@ pub(crate) fn lease(seconds: i64) -> Lease {
 
 /// A probe that is there for a time only.
 pub(crate) fn lend(name: &str, seconds: i64) -> Change {
-    match create(name) {
-        Change::Create(request) => {
-            Change::Create(CreateProbeRequest { lease: Some(lease(seconds)), ..request })
-        }
-        other => other,
-    }
+    Change::Create(CreateProbeRequest { lease: Some(lease(seconds)), ..created(name) })
 }
 
 /// Another lease for a probe, in seconds, or none any more.

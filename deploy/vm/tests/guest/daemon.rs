@@ -13,17 +13,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, bail, ensure};
-pub(crate) use ctl::{Running, Said, events, events_among_others, kprobectl, objects};
+pub(crate) use ctl::{OwnProgram, Running, Said, events, events_among_others, kprobectl, objects};
 use kprobed_client::api::{
-    CreateProbeRequest, DeleteProbeRequest, GetLedgerResponse, HostCheck, Probe, ProbeLedger,
-    SubscriberLedger, UpdateProbeRequest, Verdict,
+    Arming, CodeInstruction, CreateProbeRequest, DeleteProbeRequest, GetLedgerResponse, HostCheck, Probe,
+    ProbeKind, ProbeLedger, SubscriberLedger, UpdateProbeRequest, Verdict,
 };
 use kprobed_client::event::{EventStream, Loss, StreamItem, StreamRequest};
 use kprobed_client::{Client, ConnectOptions, Error, RpcError};
 use kprobed_vm::daemon;
 use kprobed_vm::lab::GuestOptions;
 use kprobed_vm::machine::{Command, Machine, MachineError, PATIENCE, Signal};
-use kprobed_vm::protocol::Status;
 use tempfile::TempDir;
 use tokio::runtime::Runtime;
 
@@ -33,6 +32,9 @@ use crate::report;
 /// Where tracefs is in guests.
 pub(crate) const TRACEFS: &str = "/sys/kernel/tracing";
 
+/// Where a daemon with the usual configuration looks for files that declare probes.
+pub(crate) const DECLARATIONS: &str = "/etc/kprobed/probes.d";
+
 /// The filter of a probe as the kernel has it, if it compares the first field, which is read from memory: it lets no
 /// event pass whose field could not be read.
 pub(crate) fn filter_in_kernel(filter: &str, fixture: &Fixture) -> String {
@@ -41,6 +43,13 @@ pub(crate) fn filter_in_kernel(filter: &str, fixture: &Fixture) -> String {
 
 /// What holds of an event whose first field was read.
 pub(crate) const READ: &str = " && !__kpd_g0 ~ \"*\u{1}\"";
+
+/// A probe of the calls that [`DaemonGuest::call`] makes: `getsid` is called by nothing else in the guest, and `di` of
+/// its registers is its argument.
+pub(crate) const NUMBERS: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32";
+
+/// The first number of such calls: no process has such an id.
+pub(crate) const FIRST: i64 = 1_000_000;
 
 /// The usual configuration, with more settings behind it.
 pub(crate) fn config(settings: &str) -> String {
@@ -68,9 +77,14 @@ pub(crate) fn creation(definition: &str, filter: &str) -> CreateProbeRequest {
     }
 }
 
+/// The request that changes nothing of a probe.
+pub(crate) fn update(name: &str) -> UpdateProbeRequest {
+    UpdateProbeRequest { name: name.to_owned(), ..Default::default() }
+}
+
 /// The request that switches a probe.
 pub(crate) fn switch(name: &str, enabled: bool) -> UpdateProbeRequest {
-    UpdateProbeRequest { name: name.to_owned(), enabled: Some(enabled), ..Default::default() }
+    UpdateProbeRequest { enabled: Some(enabled), ..update(name) }
 }
 
 /// The request that deletes a probe.
@@ -161,6 +175,14 @@ impl OwnMachine {
         let output = self.exec(command)?;
         ensure!(output.status.success(), "`{command}`: {output:?}");
         Ok(output.stdout_text())
+    }
+
+    /// Kills a background process, and waits until it has ended.
+    pub(crate) fn kill_process(&self, name: &str) -> Result<()> {
+        self.signal(name, Signal::SIGKILL)?;
+        let status = self.wait(name, PATIENCE)?;
+        ensure!(status.is_signal(Signal::SIGKILL), "{name}: {status:?}");
+        Ok(())
     }
 
     /// See [`Machine::power_off`].
@@ -271,17 +293,16 @@ impl DaemonGuest {
         Ok(())
     }
 
-    /// Asks the daemon to stop, and waits until it has.
-    pub(crate) fn stop(&self) -> Result<Status> {
-        daemon::stop(&self.machine)
+    /// Asks the daemon to stop, and waits until it has, with success.
+    pub(crate) fn stop(&self) -> Result<()> {
+        let status = daemon::stop(&self.machine)?;
+        ensure!(status.success(), "{status:?}\n{}", self.log());
+        Ok(())
     }
 
     /// Kills the daemon (SIGKILL), and waits until it has ended.
     pub(crate) fn kill(&self) -> Result<()> {
-        self.machine.signal(daemon::NAME, Signal::SIGKILL)?;
-        let status = self.machine.wait(daemon::NAME, PATIENCE)?;
-        ensure!(status.is_signal(Signal::SIGKILL), "{status:?}");
-        Ok(())
+        self.machine.kill_process(daemon::NAME)
     }
 
     /// Kills the daemon, and damages or removes its database with a script, which runs in its directory.
@@ -289,6 +310,18 @@ impl DaemonGuest {
         self.has_lost_database = true;
         self.kill()?;
         self.shell(&format!("cd /var/lib/kprobed && {script}")).map(drop)
+    }
+
+    /// Kills the daemon, and starts it with the configuration that it was started with before.
+    pub(crate) fn kill_and_restart(&mut self) -> Result<()> {
+        self.kill()?;
+        self.restart(&self.started_with.clone())
+    }
+
+    /// The same after a stop.
+    pub(crate) fn stop_and_restart(&mut self) -> Result<()> {
+        self.stop()?;
+        self.restart(&self.started_with.clone())
     }
 
     /// Starts the daemon again after it has ended.
@@ -372,6 +405,12 @@ impl DaemonGuest {
         checks.into_iter().find(|check| check.id == id).with_context(|| format!("no check `{id}`"))
     }
 
+    /// Whether the kernel has this feature of probes.
+    pub(crate) fn has_feature(&self, id: &str) -> Result<bool> {
+        let features = self.wait_for(self.client.host())??.features;
+        Ok(features.iter().any(|feature| feature.id == id && feature.available))
+    }
+
     /// The first place of a function from this offset on that a probe can have, as it is written.
     pub(crate) fn place_from(&self, function: &str, offset: u64) -> Result<String> {
         let place = format!("{function}+{offset}");
@@ -381,6 +420,14 @@ impl DaemonGuest {
         }
         let near = checked.nearest_after.with_context(|| format!("{checked:?}"))?;
         Ok(format!("{function}+{near}"))
+    }
+
+    /// Where, in bytes from its beginning, the kernel arms a probe inside of a function by a jump.
+    pub(crate) fn place_of_jump(&self, function: &str) -> Result<u32> {
+        let code = self.wait_for(self.client.disassemble_function(function, ProbeKind::Entry))??;
+        let jump = |one: &&CodeInstruction| one.probeable && !one.entry && one.arming() == Arming::Optimised;
+        let place = code.instructions.iter().find(jump);
+        Ok(place.with_context(|| format!("no place of {function} gets a jump"))?.offset)
     }
 
     /// Runs `work` and answers everything that the probes recorded meanwhile.
@@ -433,6 +480,19 @@ impl DaemonGuest {
 
     pub(crate) fn next(&self, stream: &mut EventStream) -> Result<StreamItem> {
         self.wait_for(stream.next())??.context("the stream has ended")
+    }
+
+    /// Reads a stream until it has had at least so many events, and no loss. How many it has had.
+    pub(crate) fn receive(&self, stream: &mut EventStream, events: u64) -> Result<u64> {
+        let mut received = 0;
+        while received < events {
+            match self.next(stream)? {
+                StreamItem::Batch(batch) => received += batch.len() as u64,
+                StreamItem::Loss(loss) => bail!("{loss:?}"),
+                _ => {}
+            }
+        }
+        Ok(received)
     }
 
     /// Runs a shell script in the guest; its standard output.

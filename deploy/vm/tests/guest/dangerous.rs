@@ -5,14 +5,14 @@ use std::fmt::Write as _;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{Probe, ProbeKind, Verdict};
-use kprobed_vm::progress;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS, config, creation};
+use crate::daemon::{DaemonGuest, TRACEFS, config, creation, refused};
 use crate::differential::{Random, daemon_answers};
 use crate::effort;
 use crate::fixture::Fixture;
 use crate::report;
+use crate::verdicts::symbols;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
@@ -96,9 +96,7 @@ fn symbol_strings_under_load_harm_nobody(fixture: &Fixture) -> Result<()> {
     }
     let puts: Vec<_> = recording.events.iter().filter(|event| event.probe == "m/e").collect();
     ensure!(!puts.is_empty() && puts.iter().all(|event| event.field("c").starts_with('"')), "{puts:?}");
-    let schema =
-        guest.probes()?.into_iter().find(|probe| probe.name == "m/names").and_then(|probe| probe.schema);
-    let fields = schema.context("no schema")?.fields;
+    let fields = guest.probe("m/names")?.schema.context("no schema")?.fields;
     ensure!(fields.iter().all(|field| field.fault_detected), "{fields:?}");
     let log =
         guest.shell("dmesg | grep -E 'BUG: |Oops: |Kernel panic - |general protection fault' || true")?;
@@ -112,8 +110,7 @@ fn filters_on_symbol_strings_are_the_daemons(fixture: &Fixture) -> Result<()> {
         return Ok(());
     }
     guest.add("p:m/where do_sys_openat2 path=+0(%si):string at=%ip:symstr")?;
-    let set = guest.wait_for(guest.client.set_filter("m/where", "at ~ \"do_sys*\""))?;
-    let Err(kprobed_client::Error::Rpc(error)) = set else { anyhow::bail!("{set:?}") };
+    let error = refused(guest.wait_for(guest.client.set_filter("m/where", "at ~ \"do_sys*\""))?)?;
     let text = format!("{error:?}");
     ensure!(text.contains("the kernel records `at` as an address") && text.contains(".function"), "{text}");
     // Each of the two patterns selects what it says, in the daemon.
@@ -158,8 +155,7 @@ fn filters_that_would_harm_the_kernel_are_refused(fixture: &Fixture) -> Result<(
     let guest = fixture.daemon()?;
     guest.add("p:m/three do_sys_openat2 path=+0(%si):string three=+5(%si):u8[3] four=+5(%si):u8[4]")?;
     for filter in ["three == 1", "four == 1 || three & 2", "three > 1 &&"] {
-        let set = guest.wait_for(guest.client.set_filter("m/three", filter))?;
-        let Err(kprobed_client::Error::Rpc(error)) = set else { anyhow::bail!("{filter}: {set:?}") };
+        let error = refused(guest.wait_for(guest.client.set_filter("m/three", filter))?).context(filter)?;
         ensure!(error.reason == "BAD_FILTER" && error.message.contains("`three` has 3 bytes"), "{error:?}");
         let counted = guest.ctl_says(&format!("hist m/three --by four --filter '{filter}' --for 1s"))?.all();
         // Debian builds 5.10 without histograms.
@@ -167,8 +163,7 @@ fn filters_that_would_harm_the_kernel_are_refused(fixture: &Fixture) -> Result<(
         ensure!(counted.contains(if is_built { "`three` has 3 bytes" } else { "NOT_BUILT" }), "{counted}");
     }
     // Kernels before a fix of 2026 ignore an operator at the end.
-    let cut_off = guest.wait_for(guest.client.set_filter("m/three", "four == 1 &&"))?;
-    let Err(kprobed_client::Error::Rpc(error)) = cut_off else { anyhow::bail!("{cut_off:?}") };
+    let error = refused(guest.wait_for(guest.client.set_filter("m/three", "four == 1 &&"))?)?;
     ensure!(error.reason == "BAD_FILTER" && error.message.contains("the end of the filter"), "{error:?}");
     // An event of another program, and its filter on the daemon's event.
     guest.shell(&format!(
@@ -213,12 +208,11 @@ fn values_that_nothing_proves_are_marked(fixture: &Fixture) -> Result<()> {
         return nothing_is_proven(&guest);
     }
     // Too long for a guard: one that faults, beside one that can be read, and one that has a guard.
-    let symbols = guest.shell("cat /proc/kallsyms")?;
-    let long = symbols.lines().filter_map(|line| line.split_once(" D ").or_else(|| line.split_once(" d ")));
-    let long = long
-        .map(|(_, name)| name)
-        .find(|name| (44..=54).contains(&name.len()) && !name.contains(['.', '\t']));
-    let long = long.context("no variable has a name of that length")?;
+    let listed = guest.shell("cat /proc/kallsyms")?;
+    let is_long = |name: &str| (44..=54).contains(&name.len()) && !name.contains('.');
+    let long = symbols(&listed)
+        .find(|one| matches!(one.kind, "D" | "d") && one.module.is_none() && is_long(one.name));
+    let long = long.context("no variable has a name of that length")?.name;
     let faulty = "+1111(+1111(+1111(+1111(+1111(+1111(\\16))))))";
     let probe =
         guest.add(&format!("p:m/long do_sys_openat2 a={faulty}:x64 b=@{long}:u8 c=+0(%si):u8 d=%si"))?;
@@ -409,7 +403,7 @@ fn random_probes_under_load_harm_nobody(fixture: &Fixture) -> Result<()> {
         ensure!(added.code == 0, "{added:?}");
         armed += accepted.len();
         // Names the probes if the guest does not survive them.
-        progress::note(format_args!("{}: armed {accepted:?}", fixture.series()));
+        fixture.note(format_args!("armed {accepted:?}"));
         guest.shell(LOAD)?;
         ensure_healthy(&guest)?;
         guest.delete_all()?;

@@ -5,7 +5,7 @@ use kprobed_client::api::{CheckStatus, Probe, UpdateProbeRequest};
 use kprobed_vm::daemon;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::{DaemonGuest, TRACEFS, switch};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -101,8 +101,7 @@ fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
     };
     guest.until("half a file is noticed", || half(&guest))?;
     ensure!(run(&guest, 0, "list")?.contains("what the file declared before stays as it was"));
-    guest.kill()?;
-    guest.restart(daemon::DEFAULT_CONFIG)?;
+    guest.kill_and_restart()?;
     guest.until("half a file is noticed again", || half(&guest))?;
     let kept = probe(&guest, "kprobes/numbers")?;
     ensure!(kept.is_some_and(|kept| kept.uid == first.uid && kept.filter == "n == 2000001" && kept.enabled));
@@ -124,12 +123,7 @@ fn a_directory_says_what_there_is(fixture: &Fixture) -> Result<()> {
     ensure!(probe(&guest, "kprobes/mine")?.is_some_and(|mine| mine.definition.contains("vfs_read")));
 
     // Taken over, it is the client's, whatever the file says.
-    let take_over = UpdateProbeRequest {
-        name: "kprobes/good".to_owned(),
-        enabled: Some(false),
-        take_over: true,
-        ..Default::default()
-    };
+    let take_over = UpdateProbeRequest { take_over: true, ..switch("kprobes/good", false) };
     let taken = guest.wait_for(guest.client.update_probe(take_over))??;
     ensure!(taken.declared_by.is_empty() && !taken.enabled, "{taken:?}");
     guest.until("that is said", || Ok(run(&guest, 0, "list")?.contains("a client made `kprobes/good`")))?;

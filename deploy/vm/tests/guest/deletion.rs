@@ -241,9 +241,7 @@ fn without_a_second_instance_the_loss_is_counted(fixture: &Fixture) -> Result<()
     }
     ensure!(!told.is_empty() && hits == ledger.paused, "{told:?} {ledger:?}");
     baselines_of_busy_probes_blame_nobody(&mut guest)?;
-    guest.machine.signal("taker", Signal::SIGKILL)?;
-    guest.machine.wait("taker", Duration::from_secs(30))?;
-    Ok(())
+    guest.machine.kill_process("taker")
 }
 
 /// Probes of another program. With them the kernel's list of hits is so long that the emulated CPU
@@ -261,8 +259,7 @@ fn baselines_of_busy_probes_blame_nobody(guest: &mut DaemonGuest) -> Result<()> 
     let before = pauses(guest)?.len();
     let (mut told, mut log) = (Vec::new(), String::new());
     for start in 0..STARTS {
-        let status = guest.stop()?;
-        ensure!(status.success(), "{status:?}\n{}", guest.log());
+        guest.stop()?;
         if start == 0 {
             // In parts, each with a limit of its own: the older the kernel, the longer it takes for one beside many.
             for first in (1..=CROWD).step_by(300) {

@@ -3,14 +3,14 @@
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-use anyhow::{Context as _, Result, bail, ensure};
+use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{ExporterLedger, ExporterState, GetLedgerResponse};
-use kprobed_vm::machine::{Command, Signal};
+use kprobed_vm::machine::Command;
 use kprobed_vm::{daemon, progress};
 use serde_json::Value;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, config, events, objects, wait};
+use crate::daemon::{DaemonGuest, FIRST, config, events, objects, wait};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -25,8 +25,6 @@ const FILE: &str = "/var/lib/kprobed/events.jsonl";
 
 /// Numbers the events of a workload: no other program calls `getsid`.
 const PROBE: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32 regs=%di flags=%flags";
-
-const FIRST: i64 = 1_000_000;
 
 /// The only exporter, when it is as a test wants it.
 pub(crate) fn exporter(
@@ -84,6 +82,36 @@ fn check_reports(lines: &[Value]) -> Result<()> {
     Ok(())
 }
 
+/// Kills the daemon while its exporter sends the events of a workload, when it has sent a thousand beside those of
+/// before, and has it send all that is left.
+pub(crate) fn kill_while_it_sends(guest: &mut DaemonGuest, before: u64) -> Result<()> {
+    let workload = Command::new("workload").args(["numbers", "2000000", "200000", "--pause-us", "200"]);
+    guest.machine.spawn("numbers", &workload.args(["--until", "/tmp/enough"]))?;
+    exporter(guest, |exporter| exporter.acknowledged > before + 1000)?;
+    guest.kill_and_restart()?;
+    exporter(guest, |exporter| exporter.acknowledged > 1000)?;
+    guest.shell("touch /tmp/enough")?;
+    ensure!(guest.machine.wait("numbers", Duration::from_mins(1))?.success());
+    exporter(guest, is_drained).map(drop)
+}
+
+/// All that a client sees was sent, and that is more than so many events. What was sent a moment before the daemon was
+/// killed need not be in the history.
+pub(crate) fn compare(
+    seen: &BTreeMap<i64, Value>,
+    sent: &BTreeMap<i64, Value>,
+    more_than: usize,
+) -> Result<()> {
+    for (number, event) in seen {
+        let other = sent.get(number).with_context(|| format!("{number} was not sent"))?;
+        ensure!(event == other, "a client sees {event}, and {other} was sent");
+    }
+    let only_sent = sent.len() - seen.len();
+    progress::note(format_args!("{} events sent, {only_sent} of them in no history", sent.len()));
+    ensure!(seen.len() > more_than && only_sent < 10_000, "{} seen, {} sent", seen.len(), sent.len());
+    Ok(())
+}
+
 fn lines_are_what_clients_see(fixture: &Fixture) -> Result<()> {
     let config = config(&format!(
         "[tracing]\nbuffer_kib = 32768\non_exit = \"keep\"\n[export.jsonl]\npath = \"{FILE}\"\nprobes = [\"*/numbers\"]\n"
@@ -99,41 +127,14 @@ fn lines_are_what_clients_see(fixture: &Fixture) -> Result<()> {
 
     // Killed while it writes: what was read and not yet written is in the history, or was lost with
     // the daemon as for any client.
-    let workload = Command::new("workload").args(["numbers", "2000000", "200000", "--pause-us", "200"]);
-    guest.machine.spawn("numbers", &workload.args(["--until", "/tmp/enough"]))?;
-    exporter(&guest, |exporter| exporter.acknowledged > read.acknowledged + 1000)?;
-    guest.kill()?;
-    guest.restart(&config)?;
-    exporter(&guest, |exporter| exporter.acknowledged > 1000)?;
-    guest.shell("touch /tmp/enough")?;
-    ensure!(guest.machine.wait("numbers", Duration::from_mins(1))?.success());
-    exporter(&guest, is_drained)?;
+    kill_while_it_sends(&mut guest, read.acknowledged)?;
 
     let exported = guest.shell(&format!("cat {FILE}"))?;
     check_reports(&objects(&exported)?)?;
     // A client knows whom it asked.
     let exported = by_number(&exported, &["host"])?;
     let seen = guest.ctl("observe kprobes/numbers --oldest --until-now -q -o json")?;
-    let seen = by_number(&seen, &["host"])?;
-    for (number, event) in &seen {
-        let other = exported.get(number).with_context(|| format!("{number} was not exported"))?;
-        ensure!(event == other, "a client sees {event}, and the file has {other}");
-    }
-    // What was written to the file a moment before the daemon was killed need not be in the
-    // history.
-    let only_exported = exported.len() - seen.len();
-    progress::note(format_args!(
-        "{} events in the file, {} in the history, {only_exported} of them in the file alone",
-        exported.len(),
-        seen.len()
-    ));
-    ensure!(
-        seen.len() > 21_000 && only_exported < 10_000,
-        "{} seen, {} exported",
-        seen.len(),
-        exported.len()
-    );
-    Ok(())
+    compare(&by_number(&seen, &["host"])?, &exported, 21_000)
 }
 
 fn a_stuck_side_costs_nobody_else(fixture: &Fixture) -> Result<()> {
@@ -142,7 +143,7 @@ fn a_stuck_side_costs_nobody_else(fixture: &Fixture) -> Result<()> {
     // A pipe with a reader that reads nothing.
     let mut guest = fixture.new_daemon(daemon::DEFAULT_CONFIG)?;
     guest.shell("mkfifo /tmp/pipe")?;
-    ensure!(guest.stop()?.success(), "{}", guest.log());
+    guest.stop()?;
     guest.machine.spawn(
         "reader",
         &Command::shell(
@@ -163,14 +164,7 @@ fn a_stuck_side_costs_nobody_else(fixture: &Fixture) -> Result<()> {
     let lost: u64 = ledger.buffers.iter().map(|buffer| buffer.overrun).sum();
     let numbers = ledger.probes.iter().find(|probe| probe.probe == "kprobes/numbers").context("no probe")?;
     ensure!(lost == 0 && numbers.read == CALLS.unsigned_abs(), "{numbers:?}");
-    let mut got = 0;
-    while got < CALLS {
-        match guest.next(&mut stream)? {
-            kprobed_client::event::StreamItem::Batch(batch) => got += i64::try_from(batch.len())?,
-            kprobed_client::event::StreamItem::Loss(loss) => bail!("a client lost events: {loss:?}"),
-            _ => {}
-        }
-    }
+    guest.receive(&mut stream, CALLS.unsigned_abs()).context("a client lost events")?;
     guest.shell("touch /tmp/read")?;
     let drained = exporter(&guest, is_drained)?;
     ensure!(drained.failures > 0, "{drained:?}");
@@ -190,8 +184,7 @@ fn a_stuck_side_costs_nobody_else(fixture: &Fixture) -> Result<()> {
         all.dedup();
         Ok(all == (FIRST..FIRST + CALLS).collect::<Vec<_>>())
     })?;
-    guest.machine.signal("reader", Signal::SIGKILL)?;
-    guest.machine.wait("reader", Duration::from_mins(1)).map(drop).map_err(Into::into)
+    guest.machine.kill_process("reader")
 }
 
 /// Samples of a scrape by name and labels.

@@ -1,6 +1,7 @@
 //! What the tests of one kernel share: the booted guest, its snapshots, and the programs.
 
 use std::env;
+use std::fmt::Display;
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, PoisonError};
 
@@ -118,6 +119,11 @@ enum Kept {
 impl Fixture {
     pub(crate) fn series(&self) -> &str {
         &self.series
+    }
+
+    /// One line about this kernel for the person who waits.
+    pub(crate) fn note(&self, line: impl Display) {
+        progress::note(format_args!("{}: {line}", self.series));
     }
 
     /// Whether this is a kernel before MAJOR.MINOR.

@@ -6,7 +6,6 @@
 
 use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_vm::machine::{Command, Signal};
-use kprobed_vm::progress;
 use serde_json::Value;
 
 use crate::Test;
@@ -76,7 +75,7 @@ fn measured(guest: &DaemonGuest, definition: &str) -> Result<f64> {
 fn a_forecast_is_what_is_measured(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.new_daemon(&config(0, 0, ""))?;
     let told = guest.shell("grep 'measured what hits cost' /run/log/kprobed.log")?;
-    progress::note(format_args!("{}: {}", fixture.series(), told.trim()));
+    fixture.note(told.trim());
     let took = told.split_once("took_ms=").and_then(|(_, rest)| rest.split([' ', '\n']).next());
     let took: u64 = took.context("it is not said how long it took")?.parse()?;
     ensure!(!is_full() || took <= CALIBRATED_WITHIN_MS, "{told}");
@@ -103,9 +102,8 @@ fn a_forecast_is_what_is_measured(fixture: &Fixture) -> Result<()> {
         }
         let found = measured(&guest, definition)?;
         let ratio = ns / found;
-        progress::note(format_args!(
-            "{}: {definition}: forecast {ns:.0} ns, error {error_ns:.0} ns, measured {found:.0} ns: {:.0} % of it",
-            fixture.series(),
+        fixture.note(format_args!(
+            "{definition}: forecast {ns:.0} ns, error {error_ns:.0} ns, measured {found:.0} ns: {:.0} % of it",
             100.0 * ratio
         ));
         // The error says how far the values that are read can change it.
@@ -116,8 +114,7 @@ fn a_forecast_is_what_is_measured(fixture: &Fixture) -> Result<()> {
     }
     // It is not measured again on the same kernel.
     let before = forecast(&guest, "p:plain __x64_sys_getppid")?;
-    guest.kill()?;
-    guest.restart(&config(0, 0, ""))?;
+    guest.kill_and_restart()?;
     ensure!(forecast(&guest, "p:plain __x64_sys_getppid")? == before);
 
     // Temporary probes see a steady rate, and leave nothing.
@@ -132,7 +129,7 @@ fn a_forecast_is_what_is_measured(fixture: &Fixture) -> Result<()> {
     }
     guest.machine.signal("steady", Signal::SIGKILL)?;
     rates.sort_by(f64::total_cmp);
-    progress::note(format_args!("{}: counts of 5000 hits a second find {rates:.0?}", fixture.series()));
+    fixture.note(format_args!("counts of 5000 hits a second find {rates:.0?}"));
     ensure!(!is_full() || (2500.0..10_000.0).contains(&rates[2]), "{rates:?}");
     let left = guest.shell("cat /sys/kernel/tracing/kprobe_events; ls /sys/kernel/tracing/instances")?;
     ensure!(!left.contains("temporary") && guest.probes()?.is_empty(), "{left}");

@@ -11,7 +11,7 @@ use kprobed_client::api::{
 use kprobed_vm::daemon;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, Recording, TRACEFS};
+use crate::daemon::{DaemonGuest, Recording, TRACEFS, switch};
 use crate::differential::Random;
 use crate::effort;
 use crate::fixture::Fixture;
@@ -46,10 +46,9 @@ fn adopt(guest: &DaemonGuest, request: &AdoptProbeRequest) -> Result<AdoptProbeR
 
 /// Why an event is not adopted: the reason, and the obstacle.
 fn refused(guest: &DaemonGuest, request: AdoptProbeRequest) -> Result<(String, String)> {
-    let error = guest.wait_for(guest.client.adopt_probe(request))?.err().context("it was adopted")?;
-    let error = error.rpc().with_context(|| format!("{error}"))?;
-    let obstacle = error.metadata.iter().find(|(key, _)| key == "obstacle");
-    Ok((error.reason.clone(), obstacle.map(|(_, code)| code.clone()).unwrap_or_default()))
+    let error = crate::daemon::refused(guest.wait_for(guest.client.adopt_probe(request))?)?;
+    let obstacle = error.metadata.into_iter().find(|(key, _)| key == "obstacle");
+    Ok((error.reason, obstacle.map(|(_, code)| code).unwrap_or_default()))
 }
 
 fn request(name: &str) -> AdoptProbeRequest {
@@ -175,12 +174,7 @@ fn a_foreign_event_is_adopted_as_it_is(fixture: &Fixture) -> Result<()> {
     ensure!(recording.of("theirs/numbers", "workload").count() == 0, "{recording:?}");
 
     // From here on it is recorded, with exact values, as the same event.
-    let update = UpdateProbeRequest {
-        name: "theirs/numbers".to_owned(),
-        enabled: Some(true),
-        filter: Some("n >= 202".to_owned()),
-        ..Default::default()
-    };
+    let update = UpdateProbeRequest { filter: Some("n >= 202".to_owned()), ..switch("theirs/numbers", true) };
     let probe = guest.wait_for(guest.client.update_probe(update))??;
     ensure!(probe.state() == ProbeState::Armed, "{probe:?}");
     let recording = guest.record(|| guest.workload(&["numbers", "200", "6"]).map(drop))?;
@@ -272,11 +266,9 @@ fn what_was_lost_with_the_database_is_adopted(fixture: &Fixture) -> Result<()> {
     let ledger = guest.ledger_of("kprobes/calls")?;
     ensure!(ledger.not_read == 0 && (7..60).contains(&ledger.read), "{ledger:?}");
     // They are probes like all others: they survive the next end, and go with a clean one.
-    guest.kill()?;
-    guest.restart(daemon::DEFAULT_CONFIG)?;
+    guest.kill_and_restart()?;
     ensure!(guest.probes()?.len() == 3 && guest.tracefs("kprobe_events")? == listed, "{}", guest.log());
-    ensure!(guest.stop()?.success());
-    guest.shell("[ -e /sys/kernel/tracing/kprobe_events ] || mount -t tracefs nodev /sys/kernel/tracing")?;
+    guest.stop()?;
     ensure!(guest.tracefs("kprobe_events")?.is_empty(), "{}", guest.tracefs("kprobe_events")?);
     Ok(())
 }
@@ -310,8 +302,7 @@ fn an_adopted_event_survives(fixture: &Fixture) -> Result<()> {
     let recording = guest.record(|| guest.workload(&["numbers", "7", "3"]).map(drop))?;
     ensure!(numbers(&recording, "theirs/numbers") == ["7", "8", "9"], "{recording:?}");
     // After a clean stop it is defined again, now with what tells faults from values.
-    ensure!(guest.stop()?.success());
-    guest.restart(daemon::DEFAULT_CONFIG)?;
+    guest.stop_and_restart()?;
     let probe = guest.probe("theirs/numbers")?;
     ensure!(probe.state() == ProbeState::Armed, "{probe:?}");
     let recording = guest.record(|| guest.workload(&["numbers", "7", "3"]).map(drop))?;

@@ -57,7 +57,7 @@ fn a_full_disk_loses_nothing(fixture: &Fixture) -> Result<()> {
 
 fn loses_nothing(fixture: &Fixture, directory: &str, prepare: &str) -> Result<()> {
     let mut guest = fixture.own_daemon("full", daemon::DEFAULT_CONFIG)?;
-    ensure!(guest.stop()?.success());
+    guest.stop()?;
     guest.shell(prepare)?;
     let config = daemon::DEFAULT_CONFIG.replace("/var/lib/kprobed", directory);
     guest.restart(&config)?;
@@ -94,8 +94,7 @@ fn loses_nothing(fixture: &Fixture, directory: &str, prepare: &str) -> Result<()
     let healed = try_all(&guest, 3, true)?;
     let stored = stored_again(&guest, &history)?;
     let after = picture(&guest)?;
-    guest.kill()?;
-    guest.restart(&config)?;
+    guest.kill_and_restart()?;
     let restarted = picture(&guest)?;
 
     let report = format!(
@@ -114,12 +113,12 @@ fn loses_nothing(fixture: &Fixture, directory: &str, prepare: &str) -> Result<()
     // The gap is reported with its count, and the events after it are there.
     let losses = not_stored(&guest)?;
     ensure!(losses > 0, "no gap is reported");
-    disarms(&mut guest, directory, &config)
+    disarms(&mut guest, directory)
 }
 
 /// What disarms a probe is done on a full disk too, and a daemon that is killed and started there does not arm the
 /// probe again.
-fn disarms(guest: &mut DaemonGuest, directory: &str, config: &str) -> Result<()> {
+fn disarms(guest: &mut DaemonGuest, directory: &str) -> Result<()> {
     for probe in ["p:doomed vfs_statx", "p:quiet vfs_statx", "p:loud vfs_statx"] {
         guest.add(probe)?;
     }
@@ -156,8 +155,7 @@ fn disarms(guest: &mut DaemonGuest, directory: &str, config: &str) -> Result<()>
     };
     ensure!(refused(labelled)?.reason == "DATABASE_FULL", "the disk is not full");
     look(guest, "full")?;
-    guest.kill()?;
-    guest.restart(config)?;
+    guest.kill_and_restart()?;
     look(guest, "killed, and started on the full disk")?;
     guest.shell(&format!("rm {directory}/filler*"))?;
     // With the next change that is stored, what waited is stored before it.
@@ -170,8 +168,7 @@ fn disarms(guest: &mut DaemonGuest, directory: &str, config: &str) -> Result<()>
         let entries = audit.lines().filter(|line| line.contains(&change) && line.contains(&probe)).count();
         ensure!(entries == 1, "{entries} entries of {change} {probe}:\n{audit}");
     }
-    guest.kill()?;
-    guest.restart(config)?;
+    guest.kill_and_restart()?;
     look(guest, "killed, and started with room")
 }
 

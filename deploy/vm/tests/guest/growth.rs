@@ -94,8 +94,7 @@ fn buffers_grow_with_the_rate(fixture: &Fixture) -> Result<()> {
     let grown_kib = buffer_kib(&guest)?;
 
     // Who is killed finds what has grown as it was: making it smaller would empty it.
-    guest.kill()?;
-    guest.restart(&config(LARGE_KIB))?;
+    guest.kill_and_restart()?;
     ensure!(buffer_kib(&guest)? == grown_kib, "{grown_kib} KiB before, {} after", buffer_kib(&guest)?);
     call(&guest)?;
 

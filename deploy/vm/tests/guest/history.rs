@@ -11,7 +11,7 @@ use kprobed_vm::machine::Command;
 use kprobed_vm::{daemon, progress};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, config, events, objects};
+use crate::daemon::{DaemonGuest, FIRST, NUMBERS, config, events, objects};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -24,13 +24,6 @@ pub(crate) const TESTS: &[Test] = tests! {
         what_has_expired_is_told_with_its_number,
     }
 };
-
-/// Numbers the events of a workload: no other program calls `getsid`, and `di` of its registers is
-/// its argument.
-const PROBE: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32";
-
-/// The first number: no process has such an id.
-const FIRST: i64 = 1_000_000;
 
 fn numbers_of(batch: &Batch) -> Result<Vec<i64>> {
     let mut numbers = Vec::with_capacity(batch.len());
@@ -128,7 +121,7 @@ fn check_gaps(heard: &[Heard], first: i64) -> Result<i64> {
 
 fn the_past_is_shown_as_it_was(fixture: &Fixture) -> Result<()> {
     let guest = fixture.new_daemon(daemon::DEFAULT_CONFIG)?;
-    guest.add(PROBE)?;
+    guest.add(NUMBERS)?;
     guest.add("p:other __x64_sys_getppid")?;
     guest.call(FIRST, 60)?;
     guest.workload(&["getppid", "30"])?;
@@ -191,7 +184,7 @@ fn a_client_comes_back_after_the_daemon_was_killed(fixture: &Fixture) -> Result<
     const MORE: usize = 150;
     let config = config("[tracing]\non_exit = \"keep\"\n[spool]\nsync_interval_ms = 200");
     let mut guest = fixture.new_daemon(&config)?;
-    guest.add(PROBE)?;
+    guest.add(NUMBERS)?;
     let client: Client = guest.client.clone();
     let mut stream =
         guest.wait_for(ResumingStream::open(&client, StreamRequest::new().probe("*/numbers")))??;
@@ -203,8 +196,7 @@ fn a_client_comes_back_after_the_daemon_was_killed(fixture: &Fixture) -> Result<
 
     // Killed: what the kernel's buffer holds is read by the next one; what was read and not yet
     // stored is gone, and told as such.
-    guest.kill()?;
-    guest.restart(&config)?;
+    guest.kill_and_restart()?;
     let before = all.len();
     follow(&guest, &mut stream, &mut all, |all| all.len() > before + MORE)?;
     let killed = numbers(&all).len();
@@ -213,7 +205,7 @@ fn a_client_comes_back_after_the_daemon_was_killed(fixture: &Fixture) -> Result<
 
     // Stopped: nothing is missing at all.
     let stopped = all.len();
-    ensure!(guest.stop()?.success(), "{}", guest.log());
+    guest.stop()?;
     // The kernel goes on recording.
     guest.shell(
         "for i in $(seq 300); do [ $(sed -n 's/^entries: //p' /sys/kernel/tracing/instances/kprobed*/per_cpu/cpu0/stats) -gt 20 ] \
@@ -254,7 +246,7 @@ fn a_client_comes_back_after_the_daemon_was_killed(fixture: &Fixture) -> Result<
 fn a_power_cut_leaves_what_is_older(fixture: &Fixture) -> Result<()> {
     let config = config("[spool]\nsync_interval_ms = 200");
     let guest = fixture.own_daemon("history-cut", &config)?;
-    guest.add(PROBE)?;
+    guest.add(NUMBERS)?;
     guest.call(FIRST, 1000)?;
     guest.ledger()?;
     // Ten intervals: it is time itself that is promised.
@@ -294,7 +286,7 @@ fn what_has_expired_is_told_with_its_number(fixture: &Fixture) -> Result<()> {
     // Without proofs of what was read, events are shorter.
     let calls: i64 = if fixture.proves_reads() { 300_000 } else { 600_000 };
     let guest = fixture.new_daemon(&config("[tracing]\nbuffer_kib = 65536\n[spool]\nmax_mib = 4"))?;
-    guest.add(&format!("{PROBE} regs=%di flags=%flags stack=$stack ip=%ip"))?;
+    guest.add(&format!("{NUMBERS} regs=%di flags=%flags stack=$stack ip=%ip"))?;
     let (_, start) =
         catch_up(&guest, &mut guest.subscribe(StreamRequest::new().last_events(1).until_now())?)?;
     for part in 0..10 {

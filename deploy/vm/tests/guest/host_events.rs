@@ -60,8 +60,7 @@ fn every_event_that_passes_the_filter_arrives(fixture: &Fixture) -> Result<()> {
     ensure!(recorded(&guest, "110")? == 500);
     let ledger = guest.ledger_of("kprobes/beside")?;
     ensure!(ledger.loss_is_shared && ledger.not_read == 0, "an event shares the buffers: {ledger:?}");
-    let ledger = guest.ledger()?;
-    let event = ledger.probes.iter().find(|probe| probe.probe == SYS_ENTER).context("not in the ledger")?;
+    let event = guest.ledger_of(SYS_ENTER)?;
     ensure!(event.hits.is_none() && event.read > 0, "its hits are not known: {event:?}");
     ensure!(event.read >= 500 && event.undecodable == 0, "{event:?}");
     ensure!(guest.ctl("hits")?.contains("kprobes/beside"));
@@ -165,7 +164,7 @@ fn events_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
     // A daemon that stops leaves what it has not made.
     guest.shell("echo p:theirs/two vfs_write >> /sys/kernel/tracing/kprobe_events")?;
     guest.record_filtered("theirs/two", "")?;
-    ensure!(guest.stop()?.success());
+    guest.stop()?;
     ensure!(guest.tracefs("kprobe_events")?.contains("theirs/two"), "its definition stays");
     guest.restart(daemon::DEFAULT_CONFIG)?;
     ensure!(guest.probe("theirs/two")?.state() == ProbeState::Armed && recorded(&guest, "110")? == 500);
@@ -219,8 +218,7 @@ fn what_can_not_be_recorded_says_why(fixture: &Fixture) -> Result<()> {
 fn an_event_has_the_verbs_of_a_probe(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     guest.ctl("add syscalls/sys_enter_getppid --label of=host --lease 1h")?;
-    let listed = guest.ctl("list -l of=host")?;
-    ensure!(listed.contains("event") && listed.contains("armed") && listed.contains("59m"), "{listed}");
+    guest.ctl_shows("list -l of=host", &["event", "armed", "59m"])?;
     ensure!(
         guest
             .ctl("get syscalls/sys_enter_getppid -o yaml")?

@@ -6,7 +6,7 @@ use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::CreateProbeRequest;
 use kprobed_client::event::StreamRequest;
 use kprobed_client::{Client, ConnectOptions};
-use kprobed_vm::machine::{Command, Signal};
+use kprobed_vm::machine::Command;
 use kprobed_vm::{daemon, progress};
 use tokio::runtime::Runtime;
 
@@ -135,8 +135,7 @@ fn control_calls_go_before_streams(fixture: &Fixture) -> Result<()> {
     let clients = streams(&guest)?;
     guest.machine.spawn("busy", &Command::new("workload").args(["getppid", "2000000000"]))?;
     let took: Result<Vec<_>> = (0..5).map(|_| timed()).collect();
-    guest.machine.signal("busy", Signal::SIGKILL)?;
-    guest.machine.wait("busy", Duration::from_secs(30))?;
+    guest.machine.kill_process("busy")?;
     let mut took = took?;
     took.sort();
     // What streams keep waiting waits each time; one time alone can be that of the machine below the guest.

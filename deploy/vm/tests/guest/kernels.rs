@@ -15,7 +15,7 @@ use kprobed_vm::daemon;
 use kprobed_vm::progress;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, creation, refused};
+use crate::daemon::{DaemonGuest, creation, refused, update};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -132,8 +132,7 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
     ];
     let probes = expect(&guest, &elsewhere)?;
     // The daemon that starts anew on the same kernel comes to the same.
-    guest.kill()?;
-    guest.restart(daemon::DEFAULT_CONFIG)?;
+    guest.kill_and_restart()?;
     expect(&guest, &elsewhere)?;
     expect_flags(&guest, &["named"])?;
     shows_both_sides(&guest, &probes, offset)?;
@@ -143,31 +142,25 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
         refused(guest.wait_for(guest.client.set_filter("accept", "flags == 1"))?)?.reason == "NOT_IN_KERNEL"
     );
     // Another policy does, and an acceptance does.
-    let policy = UpdateProbeRequest {
-        name: "inside".to_owned(),
-        on_kernel_change: KernelChange::ArmAnyway.into(),
-        ..Default::default()
+    let policy = |on_kernel_change: KernelChange| {
+        let on_kernel_change = on_kernel_change.into();
+        let request = UpdateProbeRequest { on_kernel_change, ..update("inside") };
+        guest.wait_for(guest.client.update_probe(request))
     };
-    let inside = guest.wait_for(guest.client.update_probe(policy))?;
-    match inside {
+    match policy(KernelChange::ArmAnyway)? {
         // The place may not even be one here.
         Err(Error::Rpc(error)) => progress::note(format_args!("not armed anyway: {}", error.message)),
         inside => {
             let inside = inside?;
             ensure!(inside.state() == armed && inside.meaning_change.is_some(), "{inside:?}");
-            guest.wait_for(guest.client.update_probe(UpdateProbeRequest {
-                name: "inside".to_owned(),
-                on_kernel_change: KernelChange::Hold.into(),
-                ..Default::default()
-            }))??;
+            policy(KernelChange::Hold)??;
         }
     }
     let accept = |name: &str, etag: &str| UpdateProbeRequest {
-        name: name.to_owned(),
         etag: etag.to_owned(),
         request_id: format!("accept-{name}"),
         accept: true,
-        ..Default::default()
+        ..update(name)
     };
     let stale = guest.wait_for(guest.client.update_probe(accept("accepted", "1-99")))?;
     ensure!(refused(stale)?.reason == "ETAG_MISMATCH");
@@ -181,8 +174,7 @@ fn one_disk_and_two_kernels(fixture: &Fixture) -> Result<()> {
     // The line for this kernel is applied as any other.
     let offered = change(&probes, "ported")?.offered_definition;
     ensure!(guest.probe("ported")?.state_hint.contains(&format!("as `{offered}` it records here")));
-    let port =
-        UpdateProbeRequest { name: "ported".to_owned(), definition: Some(offered), ..Default::default() };
+    let port = UpdateProbeRequest { definition: Some(offered), ..update("ported") };
     ensure!(guest.wait_for(guest.client.update_probe(port))??.state() == armed);
     expect_flags(&guest, &["named", "ported"])?;
     guest.machine.power_off()?;

@@ -11,8 +11,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use iced_x86::{Decoder, DecoderOptions, OpKind};
-use kprobed_client::api::{Arming, CheckProbeResponse, ProbeKind, ProbeState, Verdict};
-use kprobed_vm::progress;
+use kprobed_client::api::{CheckProbeResponse, ProbeKind, ProbeState, Verdict};
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS, wait};
@@ -22,6 +21,7 @@ use crate::fixture::Fixture;
 use crate::kernel_memory::Memory;
 use crate::kernel_module::{Build, Function};
 use crate::triggers::{config, wait_for_note};
+use crate::verdicts::{Symbol, symbols};
 
 pub(crate) const TESTS: &[Test] = tests! {
     Daemon {
@@ -93,42 +93,30 @@ impl Text {
     /// Of a guest as it runs now, without probes.
     fn of(guest: &DaemonGuest) -> Result<(Self, Vec<Landing>)> {
         let listed = guest.shell("cat /proc/kallsyms")?;
-        let symbols: Vec<(u64, bool, &str, Option<&str>)> = listed
-            .lines()
-            .filter_map(|line| {
-                let mut words = line.split_ascii_whitespace();
-                let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
-                let address = u64::from_str_radix(address, 16).ok()?;
-                let module = words.next().map(|module| module.trim_matches(['[', ']']));
-                Some((address, matches!(kind, "t" | "T" | "w" | "W"), name, module))
-            })
-            .filter(|symbol| symbol.0 >= 1 << 63)
-            .collect();
+        let symbols: Vec<_> = symbols(&listed).filter(|symbol| symbol.address >= 1 << 63).collect();
         let address = |name: &str| {
-            symbols
-                .iter()
-                .find(|symbol| symbol.2 == name)
-                .map(|symbol| symbol.0)
-                .with_context(|| name.to_owned())
+            let found = symbols.iter().find(|symbol| symbol.name == name);
+            found.map(|symbol| symbol.address).with_context(|| name.to_owned())
         };
         let kernel = address("_stext")?..address("_etext")?;
         let memory = Memory::new(guest)?;
         let mut names: HashMap<String, usize> = HashMap::new();
         for symbol in &symbols {
-            *names.entry(symbol.2.to_owned()).or_default() += 1;
+            *names.entry(symbol.name.to_owned()).or_default() += 1;
         }
         let mut sorted = symbols.clone();
-        sorted.sort_by_key(|symbol| symbol.0);
-        sorted.dedup_by_key(|symbol| symbol.0);
+        sorted.sort_by_key(|symbol| symbol.address);
+        sorted.dedup_by_key(|symbol| symbol.address);
         let mut addresses: Vec<(Range<u64>, &str, Option<&str>)> = Vec::new();
         // Where the code of each module is; that of the kernel has no name.
         let mut regions: BTreeMap<&str, Range<u64>> = BTreeMap::from([("", kernel.clone())]);
-        for (index, &(start, is_code, name, module)) in sorted.iter().enumerate() {
+        for (index, &Symbol { address: start, kind, name, module }) in sorted.iter().enumerate() {
+            let is_code = matches!(kind, "t" | "T" | "w" | "W");
             let of_others = |module: &str| module == "bpf" || module.starts_with("__builtin");
             if !is_code || module.map_or(!kernel.contains(&start), of_others) {
                 continue;
             }
-            let next = sorted.get(index + 1).map_or(u64::MAX, |next| next.0);
+            let next = sorted.get(index + 1).map_or(u64::MAX, |next| next.address);
             // The last function of a module ends with its page at the latest here.
             let end = if module.is_some() { next.min((start | 0xfff) + 1) } else { next.min(kernel.end) };
             if let Some(module) = module {
@@ -281,9 +269,7 @@ fn some<T>(of: &[T], at_most: usize) -> impl Iterator<Item = &T> {
 /// Which of these places the kernel replaces by jumps, beside one that it certainly does. They must be
 /// in different functions: a probe under a jump prevents that.
 fn optimised<'a>(guest: &DaemonGuest, places: &[&'a Covering]) -> Result<Vec<&'a Covering>> {
-    let answer = guest.wait_for(guest.client.disassemble_function("kernel_clone", ProbeKind::Entry))??;
-    let control = answer.instructions.iter().find(|one| one.probeable && one.arming() == Arming::Optimised);
-    let control = control.context("no place of kernel_clone gets a jump")?.offset;
+    let control = guest.place_of_jump("kernel_clone")?;
     let mut lines = format!("p:jumps/control kernel_clone+{control}\n");
     let mut removals = "-:jumps/control\n".to_owned();
     for (index, Covering { place, .. }) in places.iter().enumerate() {
@@ -353,9 +339,8 @@ fn no_jump_covers_what_other_code_enters(fixture: &Fixture) -> Result<()> {
     let accepted = of(&|answer| answer.verdict() == Verdict::Accepted);
     let functions = one_each(&refused).len();
     let modules = refused.iter().filter(|one| one.place.contains(':')).count();
-    progress::note(format_args!(
-        "{}: {} functions, {} landings, {places} places before them, of which {} are judged: {} in {functions} functions refused, {modules} of them in modules, {} accepted; the first check took {first:.1?}, all {checked:.1?}",
-        fixture.series(),
+    fixture.note(format_args!(
+        "{} functions, {} landings, {places} places before them, of which {} are judged: {} in {functions} functions refused, {modules} of them in modules, {} accepted; the first check took {first:.1?}, all {checked:.1?}",
         text.functions.len(),
         landings.len(),
         covering.len(),
@@ -376,7 +361,7 @@ fn no_jump_covers_what_other_code_enters(fixture: &Fixture) -> Result<()> {
     let made: Vec<_> = made.iter().map(|one| &one.place).collect();
     let tried: Vec<_> = tried.iter().map(|one| &one.place).collect();
     ensure!(made == tried, "refused are {tried:?}, and the kernel makes jumps of {made:?} alone");
-    progress::note(format_args!("{}: the kernel would have made jumps of {made:?}", fixture.series()));
+    fixture.note(format_args!("the kernel would have made jumps of {made:?}"));
     ensure!(
         fixture.series() != "6.1" || made.len() > 5 && functions * one_of() > 100,
         "not every way was tested"
@@ -445,7 +430,7 @@ fn what_an_earlier_daemon_accepted_is_held_back(fixture: &Fixture) -> Result<()>
     let left = events.replace(&taken, &refused);
     guest.shell(&format!("echo '{}' >> {TRACEFS}/kprobe_events", left.trim()))?;
     guest.restart(&config())?;
-    let probe = guest.wait_for(guest.client.get_probe("probed"))??;
+    let probe = guest.probe("probed")?;
     ensure!(probe.definition.contains(&refused), "{probe:?}");
     ensure!(probe.state() == ProbeState::HeldBack && probe.state_reason == RULE, "{probe:?}");
     let events = guest.tracefs("kprobe_events")?;
@@ -507,7 +492,7 @@ fn a_place_in_a_module_is_judged_when_that_is_loaded(fixture: &Fixture) -> Resul
     ensure!(probe.state() == ProbeState::HeldBack && probe.state_reason == "MODULE_ABSENT", "{probe:?}");
     wait_for_note(&guest, "probed", RULE)?;
     let is_held = |guest: &DaemonGuest| -> Result<()> {
-        let probe = guest.wait_for(guest.client.get_probe("probed"))??;
+        let probe = guest.probe("probed")?;
         ensure!(probe.state() == ProbeState::HeldBack && probe.state_reason == RULE, "{probe:?}");
         let events = guest.tracefs("kprobe_events")?;
         ensure!(!events.contains("probed"), "it is in the kernel: {events}");
@@ -521,9 +506,8 @@ fn a_place_in_a_module_is_judged_when_that_is_loaded(fixture: &Fixture) -> Resul
 
     // The module comes while no daemon runs.
     unload(&guest)?;
-    guest.stop()?;
-    guest.restart(&config())?;
-    let waiting = guest.wait_for(guest.client.get_probe("probed"))??;
+    guest.stop_and_restart()?;
+    let waiting = guest.probe("probed")?;
     ensure!(
         waiting.state() == ProbeState::HeldBack && waiting.state_reason == "MODULE_ABSENT",
         "{waiting:?}"

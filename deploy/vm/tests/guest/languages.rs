@@ -7,10 +7,9 @@
 
 use std::fs;
 use std::path::Path;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, bail, ensure};
-use kprobed_vm::machine::{Command, Signal};
+use kprobed_vm::machine::Command;
 use kprobed_vm::python::{Environment, NoNetwork, Requirements};
 use kprobed_vm::{daemon, progress, workspace};
 use serde_json::Value;
@@ -197,8 +196,7 @@ fn python_reads_what_kprobectl_reads(fixture: &Fixture) -> Result<()> {
             ("KPROBECTL", &programs()?.kprobectl.display().to_string()),
         ],
     );
-    guest.machine.signal("opener", Signal::SIGKILL)?;
-    guest.machine.wait("opener", Duration::from_secs(20))?;
+    guest.machine.kill_process("opener")?;
     tested
 }
 
@@ -210,7 +208,7 @@ fn python_speaks_tls(fixture: &Fixture) -> Result<()> {
     authority.certify(&guest)?;
     authority.write_client(package.path())?;
     fs::write(package.path().join("stranger.pem"), Authority::new()?.pem())?;
-    ensure!(guest.stop()?.success());
+    guest.stop()?;
     serve_tls(&guest)?;
     let address = guest.machine.address(daemon::PORT).context("no forward")?;
     package.test(

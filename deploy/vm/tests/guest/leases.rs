@@ -3,14 +3,17 @@
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::probe_change::Change;
 use kprobed_client::api::{CreateProbeRequest, Lease, Probe, ProbeState, UpdateProbeRequest};
-use kprobed_client::event::{StreamItem, StreamRequest};
+use kprobed_client::event::StreamRequest;
 use kprobed_vm::daemon;
 use kprobed_vm::machine::{Command, PATIENCE};
 use kprobed_vm::protocol::Status;
 use serde_json::Value;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, config, config_looking_every, events_among_others, refused};
+use crate::crash_plans;
+use crate::daemon::{
+    DaemonGuest, FIRST, NUMBERS, config, config_looking_every, creation, events_among_others, refused, update,
+};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -30,22 +33,13 @@ pub(crate) const TESTS: &[Test] = tests! {
     }
 };
 
-/// `getsid` is called by nothing else in the guest, and `di` of its registers is its argument.
-const NUMBERS: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32";
-
 /// A short lease, in seconds: an emulated guest does in it what is to be done before it ends.
 const LEASE_S: i64 = 6;
 
-/// The first number: no process has such an id.
-const FIRST: i64 = 2_000_000;
-
 /// Makes a probe that records and has a lease of so many seconds.
 fn lease(guest: &DaemonGuest, definition: &str, seconds: i64) -> Result<Probe> {
-    let mut duration = Lease::default().duration.unwrap_or_default();
-    duration.seconds = seconds;
-    let lease = Some(Lease { duration: Some(duration), ..Lease::default() });
-    let definition = definition.to_owned();
-    let request = CreateProbeRequest { definition, enabled: true, lease, ..CreateProbeRequest::default() };
+    let lease = Some(crash_plans::lease(seconds));
+    let request = CreateProbeRequest { lease, ..creation(definition, "") };
     Ok(guest.wait_for(guest.client.create_probe(request))??)
 }
 
@@ -140,9 +134,8 @@ fn trace_shows_every_event_and_leaves_nothing(fixture: &Fixture) -> Result<()> {
     // Ctrl-C is how it ends: what was recorded by then is shown.
     let mut tracer = guest.start_observing(&format!("trace -o json '{NUMBERS}'"))?;
     call(&guest, 50)?;
-    tracer.interrupt()?;
-    let said = tracer.end()?;
-    ensure!(said.code == 0 && printed(&said.stdout) == of("kprobes/numbers", 50), "{said:?}");
+    let said = tracer.end_by_interrupt()?;
+    ensure!(printed(&said.stdout) == of("kprobes/numbers", 50), "{said:?}");
     ensure_clean(&guest)?;
     // And the time.
     let begun = uptime(&guest)?;
@@ -175,8 +168,7 @@ fn a_killed_trace_leaves_nothing(fixture: &Fixture) -> Result<()> {
     let probe = guest.probe("numbers")?;
     let holder = probe.lease.map(|lease| lease.holder).unwrap_or_default();
     ensure!(probe.state == i32::from(ProbeState::Armed) && holder.starts_with("hold-"), "{holder}");
-    let listed = guest.ctl("list")?;
-    ensure!(listed.contains("LEASE") && listed.contains("held"), "{listed}");
+    guest.ctl_shows("list", &["LEASE", "held"])?;
     // What others see of a hold is not its key: they cannot lease a probe with it.
     let lease = Some(Lease { holder, ..Lease::default() });
     let definition = "p:guest vfs_read".to_owned();
@@ -189,14 +181,7 @@ fn a_killed_trace_leaves_nothing(fixture: &Fixture) -> Result<()> {
     call(&guest, 200)?;
     drop(tracer);
     guest.until("the probe is gone", || Ok(guest.tracefs("kprobe_events")?.is_empty()))?;
-    let mut seen = 0;
-    while seen < 200 {
-        match guest.next(&mut stream)? {
-            StreamItem::Batch(batch) => seen += batch.len(),
-            StreamItem::Loss(loss) => anyhow::bail!("{loss:?}"),
-            _ => {}
-        }
-    }
+    let seen = guest.receive(&mut stream, 200)?;
     ensure!(seen == 200, "{seen}");
     guest.until("the daemon has forgotten it", || Ok(guest.probes()?.is_empty()))?;
     ensure_clean(&guest)
@@ -220,18 +205,9 @@ fn what_is_held_goes_with_its_holder(fixture: &Fixture) -> Result<()> {
     call(&guest, 100)?;
     drop(hold);
     // Meanwhile others are served, and what is hit is recorded.
-    let mut rounds = 1;
     guest.until("all are gone", || Ok(guest.probes()?.len() == 1))?;
     call(&guest, 100)?;
-    rounds += 1;
-    let mut seen = 0;
-    while seen < 100 * rounds {
-        match guest.next(&mut stream)? {
-            StreamItem::Batch(batch) => seen += batch.len(),
-            StreamItem::Loss(loss) => anyhow::bail!("{loss:?}"),
-            _ => {}
-        }
-    }
+    guest.receive(&mut stream, 200)?;
     ensure!(guest.tracefs("kprobe_events")?.lines().count() == 1);
     // A connection has so many holds, and other connections have theirs.
     let mut holds = Vec::new();
@@ -252,8 +228,7 @@ fn what_is_held_goes_with_its_holder(fixture: &Fixture) -> Result<()> {
     guest.until("a hold is free", || Ok(guest.wait_for(guest.client.hold())?.is_ok()))?;
     // An update can hang a probe on a hold too.
     let hold = guest.wait_for(guest.client.hold())??;
-    let request =
-        UpdateProbeRequest { name: "numbers".to_owned(), lease: Some(hold.lease()), ..Default::default() };
+    let request = UpdateProbeRequest { lease: Some(hold.lease()), ..update("numbers") };
     guest.wait_for(guest.client.update_probe(request))??;
     drop(hold);
     guest.until("it is gone", || Ok(guest.probes()?.is_empty()))?;
@@ -286,16 +261,8 @@ fn a_lease_ends_and_can_be_renewed(fixture: &Fixture) -> Result<()> {
     );
     ensure!(guest.log().contains("expired"), "{}", guest.log());
     // Nothing that it recorded is lost.
-    let mut seen = 0;
-    while seen < 30 {
-        match guest.next(&mut stream)? {
-            StreamItem::Batch(batch) => seen += batch.len(),
-            StreamItem::Loss(loss) => anyhow::bail!("{loss:?}"),
-            _ => {}
-        }
-    }
-    let listed = guest.ctl("list")?;
-    ensure!(listed.contains("expired") && listed.contains("ended"), "{listed}");
+    guest.receive(&mut stream, 30)?;
+    guest.ctl_shows("list", &["expired", "ended"])?;
     // It does not come back by itself, and not by another change.
     let error = refused(guest.wait_for(guest.client.set_enabled("numbers", true))?)?;
     ensure!(error.reason == "LEASE_ENDED", "{error:?}");
@@ -318,8 +285,7 @@ fn a_lease_ends_and_can_be_renewed(fixture: &Fixture) -> Result<()> {
     ensure!(recording.of("kprobes/numbers", "workload").count() == 5, "{recording:?}");
     // A lease that was prolonged does not end with the first one.
     guest.ctl("update numbers --lease 1h")?;
-    let listed = guest.ctl("list")?;
-    ensure!(listed.contains("59m"), "{listed}");
+    guest.ctl_shows("list", &["59m"])?;
     let passed = uptime(&guest)? + LEASE_S as f64;
     guest.until("the first lease would have ended", || Ok(uptime(&guest)? > passed))?;
     ensure!(state(&guest, "numbers")? == ProbeState::Armed);
@@ -353,11 +319,8 @@ fn a_lease_ends_though_others_hold_on_to_the_probe(fixture: &Fixture) -> Result<
     ensure!(guest.in_instance("events/kprobes/numbers/enable")?.trim() == "0");
     let kernel = guest.tracefs("kprobe_events")?;
     ensure!(kernel.lines().count() == 1 && kernel.contains("numbers"), "{kernel}");
-    let error = refused(guest.wait_for(guest.client.update_probe(UpdateProbeRequest {
-        name: "numbers".to_owned(),
-        lease: Some(Lease::default()),
-        ..Default::default()
-    }))?)?;
+    let request = UpdateProbeRequest { lease: Some(Lease::default()), ..update("numbers") };
+    let error = refused(guest.wait_for(guest.client.update_probe(request))?)?;
     ensure!(error.reason == "IN_USE", "{error:?}");
     guest.ctl_says("doctor --repair --force")?;
     ensure!(guest.tracefs("kprobe_events")? == kernel);
@@ -396,8 +359,7 @@ fn leases_end_while_no_daemon_runs(fixture: &Fixture) -> Result<()> {
     let history = printed(&guest.ctl("observe -q -o json --oldest numbers")?);
     ensure!(history == of("kprobes/numbers", 40), "{history:?}");
     // It stays so over another restart, until the time for which it is listed has passed.
-    guest.kill()?;
-    guest.restart(&config)?;
+    guest.kill_and_restart()?;
     let probes = guest.probes()?;
     ensure!(
         probes.iter().all(|one| one.name != "kprobes/numbers" || one.state() == ProbeState::Expired),
@@ -406,8 +368,7 @@ fn leases_end_while_no_daemon_runs(fixture: &Fixture) -> Result<()> {
     guest.until("it is listed no more", || Ok(guest.probes()?.len() == 1))?;
     let listed = uptime(&guest)? - begun;
     ensure!(listed >= 25.0, "it was listed for {listed} seconds only");
-    guest.kill()?;
-    guest.restart(&config)?;
+    guest.kill_and_restart()?;
     let probes = guest.probes()?;
     ensure!(probes.len() == 1 && probes[0].name == "kprobes/stays", "{probes:?}");
     Ok(())
@@ -461,7 +422,7 @@ fn the_wall_clock_does_not_matter(fixture: &Fixture) -> Result<()> {
 
 fn a_lease_ends_on_a_full_disk(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.daemon()?;
-    ensure!(guest.stop()?.success());
+    guest.stop()?;
     guest.shell("mkdir /tmp/state && mount -t tmpfs -o size=2m tmpfs /tmp/state")?;
     let config = daemon::DEFAULT_CONFIG.replace("/var/lib/kprobed", "/tmp/state");
     guest.restart(&config)?;
@@ -511,7 +472,7 @@ fn a_hold_does_not_survive_the_daemon(fixture: &Fixture) -> Result<()> {
     ensure!(guest.probes()?.len() == 1);
     // An orderly stop leaves no such probe either, though the others go on recording.
     let mut tracer = guest.start_observing(&format!("trace '{NUMBERS}'"))?;
-    ensure!(guest.stop()?.success());
+    guest.stop()?;
     ensure!(guest.tracefs("kprobe_events")?.trim() == "p:kprobes/stays __x64_sys_getppid");
     tracer.end()?;
     guest.restart(&config)?;

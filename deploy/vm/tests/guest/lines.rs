@@ -127,8 +127,7 @@ fn values_are_those_of_the_variables(fixture: &Fixture) -> Result<()> {
     let probes: Vec<_> = DEFINITIONS.iter().flat_map(|(_, probes)| *probes).copied().collect();
     expect(&guest, &probes)?;
     // Where it came from stays with the probe.
-    let shown = guest.ctl("get lines_called_L6")?;
-    ensure!(shown.contains("module.c:33 (lines_called:6)"), "{shown}");
+    guest.ctl_shows("get lines_called_L6", &["module.c:33 (lines_called:6)"])?;
     let listed = guest.ctl_says(&format!("lines kpd_lines:lines_called:15-17 --debug {file} -o json"))?;
     let of_place = |probeable: &str| listed.stdout.contains(&format!("\"probeable\":{probeable}"));
     ensure!(of_place("true") && !of_place("false") && !of_place("null"), "{listed:?}");
@@ -172,8 +171,7 @@ fn a_probe_goes_to_its_line_after_an_update(fixture: &Fixture) -> Result<()> {
     }
     expect(&guest, &probes)?;
     // What it is made of now stays with the probe.
-    let shown = guest.ctl("get lines_called_L6")?;
-    ensure!(shown.contains("module.c:35 (lines_called:8)"), "{shown}");
+    guest.ctl_shows("get lines_called_L6", &["module.c:35 (lines_called:8)"])?;
     guest.delete_all()?;
     guest.shell("rmmod kpd_lines").map(drop)
 }

@@ -6,22 +6,21 @@ use std::collections::BTreeMap;
 use std::fs;
 use std::net::{Ipv4Addr, TcpListener};
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::ExporterState;
 use kprobed_vm::cache::Cache;
+use kprobed_vm::protocol;
 use kprobed_vm::unpacked::Unpacked;
-use kprobed_vm::{machine, progress, protocol};
 use serde_json::Value;
 use tempfile::TempDir;
 
 use crate::Test;
 use crate::certificates::Authority;
-use crate::daemon;
+use crate::daemon::{self, FIRST, NUMBERS, OwnProgram, Said, kprobectl};
 use crate::exporters::{self, exporter, is_drained};
-use crate::fixture::{Fixture, programs};
+use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Seldom {
@@ -29,21 +28,15 @@ pub(crate) const TESTS: &[Test] = tests! {
     }
 };
 
-const FIRST: i64 = 1_000_000;
 const CALLS: i64 = 5000;
 
 /// The server, with the files of all who are concerned.
 struct Server {
+    /// Before the directory, which it writes to until it is killed.
+    process: Option<OwnProgram>,
     program: PathBuf,
     directory: TempDir,
     port: u16,
-    process: Option<Child>,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.kill().ok();
-    }
 }
 
 impl Server {
@@ -84,32 +77,16 @@ impl Server {
     fn spawn(&mut self) -> Result<()> {
         let mut command = Command::new(&self.program);
         command.arg("-c").arg(self.file("server.conf")).arg("-l").arg(self.file("log"));
-        self.process =
-            Some(command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).spawn()?);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        self.process = Some(OwnProgram(command.spawn()?));
         Ok(())
     }
 
-    fn kill(&mut self) -> Result<()> {
-        if let Some(mut process) = self.process.take() {
-            process.kill()?;
-            process.wait()?;
-        }
-        Ok(())
-    }
-
-    /// `kprobectl observe --from` on the host: its code, its output and its messages.
-    fn observe(&self, arguments: &[&str]) -> Result<(Option<i32>, String, String)> {
-        let output = Command::new(&programs()?.kprobectl)
-            .args(["observe", "--from", &format!("tls://127.0.0.1:{}", self.port)])
-            .args(["--ca", "ca.pem", "--cert", "client.pem", "--key", "client.key", "--password", "password"])
-            .args(arguments)
-            .env("XDG_STATE_HOME", self.directory.path())
-            .env("KPROBECTL_CONFIG", self.file("config.yaml"))
-            .current_dir(self.directory.path())
-            .stdin(Stdio::null())
-            .output()?;
-        let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
-        Ok((output.status.code(), text(&output.stdout), text(&output.stderr)))
+    /// What `kprobectl observe --from` says on the host.
+    fn observe(&self, arguments: &str) -> Result<Said> {
+        let keys = "--ca ca.pem --cert client.pem --key client.key --password password";
+        let observe = format!("observe --from tls://127.0.0.1:{} {keys} {arguments}", self.port);
+        Said::new(&kprobectl(self.directory.path(), &observe)?.output()?)
     }
 }
 
@@ -144,14 +121,14 @@ fn what_is_published_is_what_was_recorded(fixture: &Fixture) -> Result<()> {
         guest.machine.put(&format!("/etc/kprobed/{name}"), 0o600, text)?;
     }
     guest.renew(&config)?;
-    guest.add("p:numbers __x64_sys_getsid n=+0x70(%di):s32 flags=%flags")?;
+    guest.add(&format!("{NUMBERS} flags=%flags"))?;
     guest.add("p:other __x64_sys_getpgid")?;
     exporter(&guest, is_drained)?;
     guest.call(FIRST, CALLS)?;
     exporter(&guest, is_drained)?;
 
     // The server is killed, and comes back.
-    server.kill()?;
+    drop(server.process.take());
     guest.call(FIRST + CALLS, CALLS)?;
     let failing = exporter(&guest, |exporter| exporter.state() == ExporterState::Failing)?;
     ensure!(failing.error.contains("connect to") || failing.error.contains("publish to"), "{failing:?}");
@@ -161,68 +138,39 @@ fn what_is_published_is_what_was_recorded(fixture: &Fixture) -> Result<()> {
     ensure!(ledger.acknowledged == both && ledger.dropped == 0 && ledger.expired == 0, "{ledger:?}");
 
     // The daemon is killed while it publishes.
-    let workload =
-        machine::Command::new("workload").args(["numbers", "2000000", "200000", "--pause-us", "200"]);
-    guest.machine.spawn("numbers", &workload.args(["--until", "/tmp/enough"]))?;
-    exporter(&guest, |exporter| exporter.acknowledged > both + 1000)?;
-    guest.kill()?;
-    guest.restart(&config)?;
-    exporter(&guest, |exporter| exporter.acknowledged > 1000)?;
-    guest.shell("touch /tmp/enough")?;
-    ensure!(guest.machine.wait("numbers", Duration::from_mins(1))?.success());
-    exporter(&guest, is_drained)?;
+    exporters::kill_while_it_sends(&mut guest, both)?;
 
     let seen = by_number(&guest.ctl("observe kprobes/numbers --oldest --until-now -q -o json")?)?;
-    let (code, printed, notes) = server.observe(&["--oldest", "--until-now", "-o", "json"])?;
-    ensure!(code == Some(0), "{code:?}: {notes}");
+    let Said { code, stdout: printed, stderr: notes } = server.observe("--oldest --until-now -o json")?;
+    ensure!(code == 0, "{code}: {notes}");
     let published = by_number(&printed)?;
-    for (number, event) in &seen {
-        let other = published.get(number).with_context(|| format!("{number} was not published: {notes}"))?;
-        ensure!(event == other, "the daemon has {event}, and the stream {other}");
-    }
-    // What was published a moment before the daemon was killed need not be in its history.
-    let only_published = published.len() - seen.len();
-    progress::note(format_args!(
-        "{} events published, {only_published} of them in no history",
-        published.len()
-    ));
-    ensure!(
-        seen.len() > 11_000 && only_published < 10_000,
-        "{} seen, {} published",
-        seen.len(),
-        published.len()
-    );
+    exporters::compare(&seen, &published, 11_000).context(notes)?;
     let last: Value = serde_json::from_str(printed.lines().last().context("nothing printed")?)?;
     ensure!(last["ledger"]["answered"] == 1 && last["ledger"]["targeted"] == 1, "{last}");
 
-    selections(&server, published.len())?;
-    Ok(())
+    selections(&server, published.len())
 }
 
 /// What a person would ask the stream for.
 fn selections(server: &Server, all: usize) -> Result<()> {
-    let (code, _, notes) = server.observe(&["--hosts", "nosuch", "--oldest"])?;
-    ensure!(code == Some(2) && notes.contains("the stream has no host `nosuch`"), "{code:?}: {notes}");
-    let (code, printed, notes) = server.observe(&["--since", "1h", "--until-now", "-o", "json"])?;
-    ensure!(code == Some(0) && by_number(&printed)?.len() == all, "{code:?}: {notes}");
-    let (code, printed, notes) =
-        server.observe(&["kprobes/other", "--oldest", "--until-now", "-o", "json"])?;
-    ensure!(code == Some(0) && by_number(&printed)?.is_empty(), "{code:?}: {notes}");
+    let said = server.observe("--hosts nosuch --oldest")?;
+    ensure!(said.code == 2 && said.stderr.contains("the stream has no host `nosuch`"), "{said:?}");
     for (options, expected) in [
-        (["--comm", "work*"], all),
-        (["--cpu", "9999"], 0),
-        (["--filter", "n >= 0 && comm == \"workload\""], all),
-        (["--sample", "2"], all.div_ceil(2)),
-        (["--fields", "n"], all),
+        ("--since 1h", all),
+        ("kprobes/other --oldest", 0),
+        ("--oldest --comm work*", all),
+        ("--oldest --cpu 9999", 0),
+        ("--oldest --filter 'n >= 0 && comm == \"workload\"'", all),
+        ("--oldest --sample 2", all.div_ceil(2)),
+        ("--oldest --fields n", all),
     ] {
-        let (code, printed, notes) =
-            server.observe(&[&["--oldest", "--until-now", "-o", "json"], &options[..]].concat())?;
-        let found = by_number(&printed)?.len();
-        ensure!(code == Some(0) && found == expected, "{options:?}: {found} of {expected}: {notes}");
+        let Said { code, stdout, stderr } = server.observe(&format!("{options} --until-now -o json"))?;
+        let found = by_number(&stdout)?.len();
+        ensure!(code == 0 && found == expected, "{options}: {code}, {found} of {expected}: {stderr}");
     }
     fs::write(server.file("password"), "kprobed:wrong-word\n")?;
-    let (code, _, notes) = server.observe(&["--oldest", "--until-now"])?;
-    ensure!(code == Some(3) && notes.contains("cannot connect to"), "{code:?}: {notes}");
-    ensure!(!notes.contains("wrong-word"), "{notes}");
+    let said = server.observe("--oldest --until-now")?;
+    ensure!(said.code == 3 && said.stderr.contains("cannot connect to"), "{said:?}");
+    ensure!(!said.stderr.contains("wrong-word"), "{said:?}");
     Ok(())
 }

@@ -9,7 +9,6 @@ use std::time::Duration;
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{GetLedgerResponse, Probe, ProbeState};
 use kprobed_vm::machine::{Command, PATIENCE, Signal};
-use kprobed_vm::progress;
 use kprobed_vm::protocol::Status;
 
 use crate::Test;
@@ -176,10 +175,9 @@ fn all_is_as_declared_or_explained(fixture: &Fixture) -> Result<()> {
     let ledger = guest.ledger()?;
     ensure!(ledger.problems.is_empty(), "{:?}", ledger.problems);
     closes(&ledger)?;
-    progress::note(format_args!(
-        "{}: {} deeds of the neighbour in {:.0?}, {} of {} states that were looked at were disturbed, 0 unexplained; {} events of its own, 0 \
+    fixture.note(format_args!(
+        "{} deeds of the neighbour in {:.0?}, {} of {} states that were looked at were disturbed, 0 unexplained; {} events of its own, 0 \
          touched",
-        fixture.series(),
         seen.deeds,
         length(),
         seen.disturbed,
@@ -209,8 +207,7 @@ fn declare(guest: &DaemonGuest) -> Result<Vec<String>> {
         filters.push(in_kernel);
     }
     guest.shell(&format!(
-        "[ -e {KPROBES_ENABLED} ] || mount -t debugfs nodev /sys/kernel/debug
-         cd {TRACEFS}; mkdir instances/theirs; echo '{USED}' >> kprobe_events
+        "cd {TRACEFS}; mkdir instances/theirs; echo '{USED}' >> kprobe_events
          echo 1 > instances/theirs/events/theirs/used/enable
          echo 'common_pid > 1' > instances/theirs/events/theirs/used/filter
          echo '{USED}' > /tmp/own; echo 0 > /tmp/deeds"

@@ -7,7 +7,7 @@ use kprobed_client::event::LossCause;
 use kprobed_vm::daemon;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS, config_looking_every, creation, deletion, refused};
+use crate::daemon::{DaemonGuest, NUMBERS, TRACEFS, config_looking_every, creation, deletion, refused};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -237,14 +237,10 @@ fn harms(instance: &str) -> [(&'static str, String, String); 5] {
     ]
 }
 
-const NUMBERS: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32";
-
 /// The ledger of the probe, which the daemon itself never hits: the sum closes, and nothing is called the
 /// daemon's own or held back.
 fn closed(guest: &DaemonGuest, calls: u64) -> Result<ProbeLedger> {
-    let ledger = guest.ledger()?;
-    let numbers = ledger.probes.iter().find(|probe| probe.probe == "kprobes/numbers");
-    let numbers = numbers.with_context(|| format!("{ledger:?}"))?.clone();
+    let numbers = guest.ledger_of("kprobes/numbers")?;
     let parts = [numbers.lost, numbers.own, numbers.filtered, numbers.unexplained, Some(numbers.disabled)];
     ensure!(numbers.hits == Some(calls), "{numbers:?}");
     ensure!(numbers.hits == Some(numbers.read + numbers.undecodable + numbers.not_read), "{numbers:?}");
@@ -361,8 +357,6 @@ fn what_was_changed_for_a_moment_is_told_and_undone(fixture: &Fixture) -> Result
 
 fn others_outlive_a_stop_and_a_start(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.daemon()?;
-    let mounts = "[ -e /sys/kernel/tracing/kprobe_events ] || mount -t tracefs nodev /sys/kernel/tracing
-         [ -e /sys/kernel/debug/kprobes ] || mount -t debugfs nodev /sys/kernel/debug";
     guest.add("p:mine vfs_fsync_range")?;
     guest.add("p:calls __x64_sys_getppid")?;
     guest.add("p:other __x64_sys_getpgid")?;
@@ -370,8 +364,7 @@ fn others_outlive_a_stop_and_a_start(fixture: &Fixture) -> Result<()> {
     remove_behind_our_back(&guest, "kprobes/mine")?;
     let theirs = "p:kprobes/mine vfs_statx";
     guest.shell(&format!("echo '{theirs}' >> {TRACEFS}/kprobe_events"))?;
-    ensure!(guest.stop()?.success());
-    guest.shell(mounts)?;
+    guest.stop()?;
     ensure!(guest.tracefs("kprobe_events")?.trim() == theirs, "{}", guest.tracefs("kprobe_events")?);
     guest.restart(daemon::DEFAULT_CONFIG)?;
     expect(&guest, "mine", ProbeState::Failed, "kprobed did not define it")?;

@@ -22,7 +22,7 @@ use crate::daemon::{DaemonGuest, Said, TRACEFS, kprobectl};
 use crate::differential::{Random, daemon_answers};
 use crate::effort;
 use crate::fixture::Fixture;
-use crate::verdicts::functions;
+use crate::verdicts::{Symbol, functions, symbols};
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
@@ -58,17 +58,11 @@ fn the_image_says_what_the_kernel_does(fixture: &Fixture) -> Result<()> {
     ensure!(image.release == guest.shell("uname -r")?.trim());
     ensure!(image.version == guest.shell("uname -v")?.trim());
     let listed = guest.shell("cat /proc/kallsyms")?;
-    // KASLR moves all of them by the same distance; what belongs to modules has a fourth word.
-    let own = listed.lines().filter_map(|line| {
-        let words: Vec<&str> = line.split_ascii_whitespace().collect();
-        match words.as_slice() {
-            [address, _, name] => Some((u64::from_str_radix(address, 16).ok()?, *name)),
-            _ => None,
-        }
-    });
+    // KASLR moves all of them by the same distance.
+    let own = symbols(&listed).filter(|symbol| symbol.module.is_none() && symbol.address >= 1 << 63);
     let mut shifts: BTreeMap<u64, usize> = BTreeMap::new();
     let mut known = 0;
-    for (address, name) in own.filter(|(address, _)| *address >= 1 << 63) {
+    for Symbol { address, name, .. } in own {
         let in_image: Vec<_> = image.symbols.named(name, None).collect();
         if let [only] = in_image.as_slice() {
             *shifts.entry(address.wrapping_sub(only.address)).or_default() += 1;

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::net::Ipv4Addr;
 use std::path::PathBuf;
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::ExporterState;
@@ -17,7 +17,7 @@ use tempfile::TempDir;
 
 use crate::Test;
 use crate::certificates::Authority;
-use crate::daemon::{self, wait};
+use crate::daemon::{self, FIRST, NUMBERS, OwnProgram, wait};
 use crate::exporters::{exporter, is_drained};
 use crate::fixture::Fixture;
 use crate::languages::tools;
@@ -28,19 +28,13 @@ pub(crate) const TESTS: &[Test] = tests! {
     }
 };
 
-const FIRST: i64 = 1_000_000;
 const CALLS: i64 = 2000;
 
 /// A receiver on the host.
 struct Receiver {
+    /// Before the directory, which it writes to until it is killed.
+    program: Option<OwnProgram>,
     directory: TempDir,
-    child: Option<Child>,
-}
-
-impl Drop for Receiver {
-    fn drop(&mut self) {
-        self.kill();
-    }
 }
 
 impl Receiver {
@@ -51,7 +45,7 @@ impl Receiver {
         let own = authority.sign("receiver.test")?;
         fs::write(directory.path().join("server.pem"), own.cert_pem)?;
         fs::write(directory.path().join("server.key"), own.key_pem)?;
-        Ok((Self { directory, child: None }, authority.pem()))
+        Ok((Self { directory, program: None }, authority.pem()))
     }
 
     fn file(&self, name: &str) -> PathBuf {
@@ -63,7 +57,7 @@ impl Receiver {
         let root = workspace::root().context("no workspace")?;
         fs::remove_file(self.file("ready")).ok();
         let log = fs::File::create(self.file("log"))?;
-        let child = Command::new(tools.program("python"))
+        let program = Command::new(tools.program("python"))
             .arg(root.join("deploy/vm/python/otlp_sink.py"))
             .arg(self.directory.path())
             .env("PYTHONDONTWRITEBYTECODE", "1")
@@ -71,18 +65,11 @@ impl Receiver {
             .stdout(log.try_clone()?)
             .stderr(log)
             .spawn()?;
-        self.child = Some(child);
+        self.program = Some(OwnProgram(program));
         let log = || fs::read_to_string(self.file("log")).unwrap_or_default();
         let is_ready = || Ok(self.file("ready").exists().then_some(()));
         wait(PATIENCE, || format!("the receiver does not start: {}", log()), is_ready)?;
         Ok(fs::read_to_string(self.file("port"))?.trim().parse()?)
-    }
-
-    fn kill(&mut self) {
-        if let Some(mut child) = self.child.take() {
-            child.kill().ok();
-            child.wait().ok();
-        }
     }
 
     /// Requests of one kind. The last line may not be whole.
@@ -211,14 +198,14 @@ fn a_receiver_gets_what_clients_see(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.daemon()?;
     guest.machine.put("/etc/kprobed/receiver-ca.pem", 0o600, authority.as_bytes())?;
     guest.renew(&config(port))?;
-    guest.add("p:numbers __x64_sys_getsid n=+0x70(%di):s32")?;
+    guest.add(NUMBERS)?;
     guest.add("r:returned __x64_sys_getsid error=$retval:s64")?;
     exporter(&guest, is_drained)?;
     guest.call(FIRST, CALLS)?;
     exporter(&guest, is_drained)?;
 
     // The receiver is killed, and comes back.
-    receiver.kill();
+    drop(receiver.program.take());
     guest.call(FIRST + CALLS, CALLS)?;
     let failing = exporter(&guest, |exporter| exporter.state() == ExporterState::Failing)?;
     ensure!(!failing.error.is_empty(), "{failing:?}");

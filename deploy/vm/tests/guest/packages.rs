@@ -10,7 +10,7 @@ use anyhow::{Context as _, Result, bail, ensure};
 use kprobed_vm::initramfs::GuestFile;
 use kprobed_vm::machine::{Command, Signal};
 use kprobed_vm::packages::{ensure_programs, search_path};
-use kprobed_vm::{progress, workspace};
+use kprobed_vm::workspace;
 use tempfile::TempDir;
 
 use crate::Test;
@@ -181,10 +181,8 @@ fn it_is_installed(fixture: &Fixture, host: &Host) -> Result<()> {
     let socket = host.shell("stat -c '%a %U %G' /run/kprobed/kprobed.sock")?;
     ensure!(socket == "660 root kprobed", "{socket}");
     ensure!(host.shell("systemctl is-enabled kprobed-tcp.socket || true")? == "disabled");
-    progress::note(format_args!(
-        "{}: dpkg -i took {installed:.1?}, and the first event was there after {traced:.1?}",
-        fixture.series()
-    ));
+    fixture
+        .note(format_args!("dpkg -i took {installed:.1?}, and the first event was there after {traced:.1?}"));
     Ok(())
 }
 

@@ -1,9 +1,7 @@
 //! `--dry-run`: the printed steps against the system calls that the daemon makes for the same
 //! request.
 
-use kprobed_vm::machine::Signal;
 use std::collections::BTreeMap;
-use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::probe_change::Change;
@@ -12,6 +10,7 @@ use kprobed_client::api::{
 };
 
 use crate::Test;
+use crate::crash_acts::apply;
 use crate::crash_follower::Follower;
 use crate::daemon::{DaemonGuest, TRACEFS, creation, deletion};
 use crate::fixture::Fixture;
@@ -42,8 +41,7 @@ fn planned(plan: &[PlannedStep]) -> Vec<String> {
 fn seen(guest: &DaemonGuest, act: impl FnOnce() -> Result<()>) -> Result<Vec<String>> {
     let follower = Follower::begin(guest, "pid=$(pidof kprobed)", "kernel", 0)?;
     act()?;
-    guest.machine.signal(&follower.name, Signal::SIGKILL)?;
-    guest.machine.wait(&follower.name, Duration::from_mins(1))?;
+    guest.machine.kill_process(&follower.name)?;
     let seen = follower.said(guest)?;
     let mut calls: Vec<_> =
         seen.lines().filter_map(|line| Some(line.strip_prefix("step ")?.to_owned())).collect();
@@ -94,19 +92,14 @@ fn what_is_planned_is_done(fixture: &Fixture) -> Result<()> {
 }
 
 fn changes(guest: &DaemonGuest) -> Result<()> {
-    let apply = |changes: &[Change]| -> Result<()> {
-        for outcome in guest.wait_for(guest.client.apply_probes(changes.to_vec()))?? {
-            outcome?;
-        }
-        Ok(())
-    };
-    apply(&[
+    let before = [
         create("keep", "number == 3", true),
         create("off", "", false),
         create("changed", "", true),
         create("goes", "", true),
         create("also", "", true),
-    ])?;
+    ];
+    apply(guest, before.into())?;
     // Changes of all kinds, during which the probes that record move to another instance twice;
     // then deletions while nothing else records.
     let again = "p:plans/changed __x64_sys_getpgid again=+0x70(%di):u32";
@@ -125,7 +118,7 @@ fn changes(guest: &DaemonGuest) -> Result<()> {
         let planned = guest.wait_for(guest.client.plan_probes(changes.clone()))??;
         planned.outcomes.into_iter().collect::<Result<Vec<_>, _>>()?;
         ensure!(!planned.plan.is_empty());
-        let seen = seen(guest, || apply(&changes))?;
+        let seen = seen(guest, || apply(guest, changes))?;
         require_same(&planned.plan, &seen)?;
     }
     ensure!(guest.probes()?.is_empty());
@@ -134,10 +127,7 @@ fn changes(guest: &DaemonGuest) -> Result<()> {
 
 /// Another program has switched off one event, and removed another one.
 fn repairs(guest: &DaemonGuest) -> Result<()> {
-    let base = vec![create("keep", "number == 3", true), create("goes", "number == 4", true)];
-    for outcome in guest.wait_for(guest.client.apply_probes(base))?? {
-        outcome?;
-    }
+    apply(guest, vec![create("keep", "number == 3", true), create("goes", "number == 4", true)])?;
     ensure!(guest.wait_for(guest.client.plan_reconcile(true))??.plan.is_empty());
     let ours = format!("{}/events/plans", guest.instance()?);
     ensure!(guest.probes()?.iter().all(|probe| probe.state() == ProbeState::Armed));
@@ -178,15 +168,11 @@ fn host_events(guest: &DaemonGuest) -> Result<()> {
     ensure!(guest.in_instance(&format!("events/{event}/filter"))?.trim() == "none");
     let bad = guest.wait_for(guest.client.plan_probes(vec![record("nosuch == 1")]))??.outcomes.remove(0);
     ensure!(bad.is_err_and(|error| error.rpc().is_some_and(|error| error.reason == "BAD_FILTER")));
-    let apply = |change: Change| -> Result<()> {
-        guest.wait_for(guest.client.apply_probes(vec![change]))??.remove(0)?;
-        Ok(())
-    };
-    let recorded = seen(guest, || apply(record(filter)))?;
+    let recorded = seen(guest, || apply(guest, vec![record(filter)]))?;
     require_same(&plan, &recorded)?;
     let delete = Change::Delete(deletion(event));
     let plan = guest.wait_for(guest.client.plan_probes(vec![delete.clone()]))??.plan;
     ensure!(plan.len() == 2, "{plan:?}");
-    let left = seen(guest, || apply(delete))?;
+    let left = seen(guest, || apply(guest, vec![delete]))?;
     require_same(&plan, &left)
 }

@@ -20,7 +20,7 @@ use kprobed_control::store::{Record, Store, set_aside_in};
 use kprobed_vm::disk::Disk;
 use kprobed_vm::lab::GuestOptions;
 use kprobed_vm::write_log::{self, Cut, Replay, WriteLog};
-use kprobed_vm::{daemon, ext4, progress};
+use kprobed_vm::{daemon, ext4};
 use tokio::runtime::Runtime;
 
 use crate::Test;
@@ -242,10 +242,9 @@ fn nothing_acknowledged_is_lost_with_the_power(fixture: &Fixture) -> Result<()> 
         lost[..lost.len().min(5)].join("\n")
     );
     ensure!(checked > 0 && cuts.len() > 10, "nothing was looked at");
-    progress::note(format_args!(
-        "{}: {} requests, {} entries in the log, {flushes} of them flushes; {} power cuts in {:.1?}: {} at a flush, {} with the next request \
+    fixture.note(format_args!(
+        "{} requests, {} entries in the log, {flushes} of them flushes; {} power cuts in {:.1?}: {} at a flush, {} with the next request \
          begun, 0 acknowledgements lost",
-        fixture.series(),
         acknowledged.len(),
         log.entries().len(),
         cuts.len(),
@@ -314,6 +313,6 @@ fn boot_some(
         // It can be used.
         guest.add("p:afterwards __x64_sys_getpgid")?;
     }
-    progress::note(format_args!("{}: {} of the disks were booted", fixture.series(), ends.len()));
+    fixture.note(format_args!("{} of the disks were booted", ends.len()));
     Ok(())
 }

@@ -70,8 +70,7 @@ fn hits_are_exact_across_a_kill_and_a_boot(fixture: &Fixture) -> Result<()> {
     let now = call(&guest, 30)?;
     check(&guest, now)?;
     // The event is defined anew, and the counter of the kernel begins at zero.
-    ensure!(guest.stop()?.success());
-    guest.restart(&config)?;
+    guest.stop_and_restart()?;
     let now = call(&guest, 500)?;
     let found = check(&guest, now)?;
     ensure!(found.len() == 1, "one boot: {found:?}");
@@ -137,8 +136,7 @@ fn a_damaged_database_is_set_aside(fixture: &Fixture) -> Result<()> {
     ensure!(!refused.reason.is_empty() && refused.message.contains("kprobes/calls"), "{refused:?}");
     // The daemon works, survives, and goes on saying it until an operator has seen it.
     let made = guest.add("p:new vfs_read")?;
-    guest.kill()?;
-    guest.restart(daemon::DEFAULT_CONFIG)?;
+    guest.kill_and_restart()?;
     ensure!(guest.probes()?.iter().map(|probe| probe.uid).eq([made.uid]));
     ensure!(check(&guest)?.0 == CheckStatus::Failed);
     ensure!(guest.ctl_says("doctor")?.all().contains("kprobed.db.damaged-"));

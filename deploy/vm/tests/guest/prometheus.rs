@@ -5,7 +5,7 @@ use std::fs;
 use std::io::{Read as _, Write as _};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::path::{Path, PathBuf};
-use std::process::{Child, Command, Stdio};
+use std::process::{Command, Stdio};
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::cache::Cache;
@@ -16,7 +16,7 @@ use serde_json::Value;
 
 use crate::Test;
 use crate::container::{deploy, run};
-use crate::daemon::{config, wait};
+use crate::daemon::{OwnProgram, config, wait};
 use crate::fixture::{Fixture, METRICS_PORT};
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -27,16 +27,9 @@ pub(crate) const TESTS: &[Test] = tests! {
 
 /// A server of this test's own, which ends with it.
 struct Server {
-    child: Child,
+    _program: OwnProgram,
     address: SocketAddr,
     log: PathBuf,
-}
-
-impl Drop for Server {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
 }
 
 /// The body of an answer to GET.
@@ -73,7 +66,7 @@ impl Server {
         let address = TcpListener::bind("127.0.0.1:0")?.local_addr()?;
         let log = directory.join("prometheus.log");
         let output = fs::File::create(&log)?;
-        let child = Command::new(program)
+        let program = Command::new(program)
             .arg(format!("--config.file={}", file.display()))
             .arg(format!("--storage.tsdb.path={}", directory.join("data").display()))
             .arg(format!("--web.listen-address={address}"))
@@ -81,7 +74,7 @@ impl Server {
             .stdout(output.try_clone()?)
             .stderr(output)
             .spawn()?;
-        let server = Self { child, address, log };
+        let server = Self { _program: OwnProgram(program), address, log };
         server.until(|| Ok(get(address, "/-/ready").is_ok()))?;
         Ok(server)
     }
@@ -160,11 +153,8 @@ fn prometheus_scrapes_the_daemon(fixture: &Fixture) -> Result<()> {
     let hits = "kprobed_probe_hits_total{probe=\"kprobes/scraped\"}";
     server.until(|| Ok(server.value(hits)?.is_some()))?;
     guest.workload(&["numbers", "2000000", "2000"])?;
-    let ledger = guest.ledger()?;
-    let expected =
-        ledger.probes.iter().find(|probe| probe.probe == "kprobes/scraped").and_then(|probe| probe.hits);
     #[expect(clippy::cast_precision_loss, reason = "thousands")]
-    let expected = expected.context("no hits")? as f64;
+    let expected = guest.ledger_of("kprobes/scraped")?.hits.context("no hits")? as f64;
     ensure!(expected >= 5000.0, "{expected} hits");
     server.until(|| Ok(server.value(hits)? == Some(expected)))?;
     for term in ["read", "lost", "own"] {

@@ -7,7 +7,6 @@ use kprobed_client::api::ProbeState;
 use kprobed_vm::progress;
 
 use crate::Test;
-use crate::daemon::DaemonGuest;
 use crate::differential::Random;
 use crate::effort;
 use crate::fixture::Fixture;
@@ -28,15 +27,9 @@ const BACK: &str = "link_path_walk";
 /// A function that all kernels have, with as many parameters as a prototype may need.
 const INSTEAD: &str = "vfs_write";
 
-/// Whether this kernel has a type for characters.
-pub(crate) fn has_char(guest: &DaemonGuest) -> Result<bool> {
-    let features = guest.wait_for(guest.client.host())??.features;
-    Ok(features.iter().any(|feature| feature.id == "char" && feature.available))
-}
-
 fn the_kernel_takes_every_row_of_the_table(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    let has_char = has_char(&guest)?;
+    let has_char = guest.has_feature("char")?;
     let (mut rows, mut elsewhere, mut tried) = (0, 0, 0);
     let start = Instant::now();
     // With little effort every second one; kernels that are tested together take different ones.

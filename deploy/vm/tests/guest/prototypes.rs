@@ -9,7 +9,6 @@ use kprobed_client::api::DescribeFunctionRequest;
 use crate::Test;
 use crate::daemon::{DaemonGuest, Event};
 use crate::fixture::Fixture;
-use crate::prototype_table::has_char;
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
@@ -87,7 +86,7 @@ fn values_of_parameters(fixture: &Fixture) -> Result<()> {
             ("whence", "1"),
         ],
     )?;
-    let (upper, lower) = if has_char(&guest)? { ("'A'", "'A'") } else { ("65", "65") };
+    let (upper, lower) = if guest.has_feature("char")? { ("'A'", "'A'") } else { ("65", "65") };
     compare(
         &guest,
         "null_lseek(NULL, short a | unsigned short b | int c | unsigned int d | long e | unsigned long f | size_t g | \
@@ -180,7 +179,7 @@ impl Known {
 fn members_of_known_memory(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     let known = Known::new(&guest)?;
-    let (a, h) = if has_char(&guest)? { ("'A'", "'H'") } else { ("65", "72") };
+    let (a, h) = if guest.has_feature("char")? { ("'A'", "'H'") } else { ("65", "72") };
     // Indices count elements, offsets count bytes; numbers are decimal, hexadecimal or octal.
     known.compare(
         &guest,

@@ -8,12 +8,12 @@ use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::ProbeLedger;
 use kprobed_client::event::{Batch, EventStream, LossCause, StreamItem, StreamRequest};
 use kprobed_client::merge::{ClockOffset, Exchange};
+use kprobed_vm::daemon;
 use kprobed_vm::lab::GuestOptions;
 use kprobed_vm::machine::Command;
-use kprobed_vm::{daemon, progress};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, Recording, TRACEFS};
+use crate::daemon::{DaemonGuest, NUMBERS, Recording, TRACEFS};
 use crate::fixture::{Fixture, programs};
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -49,7 +49,7 @@ fn expect_all(guest: &DaemonGuest, after: &str) -> Result<()> {
 fn buffers_can_be_resized_under_load(fixture: &Fixture) -> Result<()> {
     const CALLS: u64 = 100_000;
     let guest = fixture.daemon()?;
-    guest.add("p:numbers __x64_sys_getsid n=+0x70(%di):s32")?;
+    guest.add(NUMBERS)?;
     let file = format!("{}/buffer_size_kb", guest.instance()?);
     let before = guest.shell(&format!("cat {file}"))?;
     let sizes = [9000, 10_000, 12_000, 16_000];
@@ -263,9 +263,8 @@ fn one_event_arrives_at_once(fixture: &Fixture) -> Result<()> {
     }
     delays_ms.sort_by(f64::total_cmp);
     let (least, median, most) = (delays_ms[0], delays_ms[EVENTS / 2], delays_ms[EVENTS - 1]);
-    progress::note(format_args!(
-        "{}: an event arrives after {least:.1} ms, {median:.1} ms in the median, {most:.1} ms at most",
-        fixture.series()
+    fixture.note(format_args!(
+        "an event arrives after {least:.1} ms, {median:.1} ms in the median, {most:.1} ms at most"
     ));
     // Those that were not slowed down by this machine show what the daemon takes.
     ensure!(least < 100.0, "{delays_ms:?}");

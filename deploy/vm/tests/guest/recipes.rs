@@ -1,10 +1,8 @@
 //! The one-liners of two pages, each run as it is written, by a shell in the guest: a line whose function, event, field
 //! or option is not there is a wrong page.
 
-use std::time::Duration;
-
 use anyhow::{Context as _, Result, ensure};
-use kprobed_vm::machine::{Command, Signal};
+use kprobed_vm::machine::Command;
 
 use crate::Test;
 use crate::daemon::DaemonGuest;
@@ -69,8 +67,7 @@ fn run(fixture: &Fixture, page: &str, least: usize) -> Result<()> {
     guest.machine.put("/tmp/recipes.yaml", 0o600, CONFIGURATION.as_bytes())?;
     guest.machine.spawn("work", &Command::shell(WORK))?;
     let faults = commands.iter().map(|command| fault(fixture, &guest, command)).collect::<Result<Vec<_>>>();
-    guest.machine.signal("work", Signal::SIGKILL)?;
-    guest.machine.wait("work", Duration::from_secs(20))?;
+    guest.machine.kill_process("work")?;
     let faults: Vec<_> = faults?.into_iter().flatten().collect();
     ensure!(faults.is_empty(), "{} of {}:\n{}", faults.len(), commands.len(), faults.join("\n"));
     // The daemon deletes those of a command that was refused after it had gone.

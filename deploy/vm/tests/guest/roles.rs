@@ -141,8 +141,7 @@ fn a_role_sees_what_its_rules_show(fixture: &Fixture) -> Result<()> {
         ensure!(answer.contains(why) && answer.contains("role `guest`, line "), "{answer}");
     }
     // A watch, too: also of what comes later.
-    let mut watch = guest.start_ctl("list --watch -o json")?;
-    guest.until("the watch", || Ok(watch.printed()?.contains("own/shown")))?;
+    let mut watch = guest.start_ctl_until("list --watch -o json", "own/shown")?;
     guest.shell(
         "kprobectl add 'p:own/hidden_later kernel_clone' && kprobectl add 'p:own/later __x64_sys_getppid'",
     )?;
@@ -218,19 +217,15 @@ fn addresses_are_hidden_from_those_who_were_not_given_them(fixture: &Fixture) ->
     let why = reason(&guest, &format!("p:text __x64_sys_getppid at=\\0x{place}:string"))?;
     ensure!(why.contains("does not allow to read kernel-memory, user-memory, strings"), "{why}");
     let filter = "'__probe_ip > 0xffffffff80000000'";
-    let said = guest.ctl_says(&format!("update seen --filter {filter}"))?.all();
-    ensure!(said.contains("does not allow to read addresses"), "{said}");
-    let said = guest.ctl_says(&format!("observe seen -n 1 --filter {filter}"))?.all();
-    ensure!(said.contains("would tell a kernel address"), "{said}");
-    let said = guest.ctl_says("hist seen --by pointer.sym --for 1s")?.all();
-    ensure!(said.contains("does not allow to read addresses"), "{said}");
+    guest.ctl_tells(&format!("update seen --filter {filter}"), &["does not allow to read addresses"])?;
+    guest.ctl_tells(&format!("observe seen -n 1 --filter {filter}"), &["would tell a kernel address"])?;
+    guest.ctl_tells("hist seen --by pointer.sym --for 1s", &["does not allow to read addresses"])?;
     // The same with the class: the test sees addresses where there are some.
     guest.reload(&config(&format!("{hidden}, \"addresses\"")))?;
     let shown = seen(&guest)?;
     let of_events = if fixture.counts_events() { 2 } else { 1 };
     ensure!(shown.iter().take(of_events).all(|text| !addresses(text).is_empty()), "{shown:?}");
-    let asked = guest.ctl(&format!("check 'p 0x{place}'"))?;
-    ensure!(asked.contains("vfs_read"), "{asked}");
+    guest.ctl_shows(&format!("check 'p 0x{place}'"), &["vfs_read"])?;
     Ok(())
 }
 
@@ -254,8 +249,7 @@ fn a_role_limits_what_its_principals_hold(fixture: &Fixture) -> Result<()> {
         ensure!(refused.metadata.contains(&(key.to_owned(), value.to_owned())), "{refused:?}");
     }
     // One that lasts for a moment is.
-    let refused = guest.ctl_says("hits 'p:x __x64_sys_getppid' --for 100ms")?.all();
-    ensure!(refused.contains(" of role `guest`, line "), "{refused}");
+    guest.ctl_tells("hits 'p:x __x64_sys_getppid' --for 100ms", &[" of role `guest`, line "])?;
     // Who made a probe is durable.
     guest.kill()?;
     guest.restart(&config(&limited))?;
@@ -271,11 +265,9 @@ fn a_role_limits_what_its_principals_hold(fixture: &Fixture) -> Result<()> {
     let before = ended()?;
     guest.reload(&config(&other))?;
     ensure!(beyond(&guest, "p:fourth __x64_sys_getppid")?.message.contains("a probe without a lease"));
-    let long = guest.ctl_says("add 'p:fourth __x64_sys_getppid' --lease 61s")?.all();
-    ensure!(long.contains("asks for a lease of 61 s"), "{long}");
+    guest.ctl_tells("add 'p:fourth __x64_sys_getppid' --lease 61s", &["asks for a lease of 61 s"])?;
     guest.ctl("add 'p:fourth __x64_sys_getppid' --lease 60s")?;
-    let refused = guest.ctl_says("update fourth --keep")?.all();
-    ensure!(refused.contains("a probe without a lease"), "{refused}");
+    guest.ctl_tells("update fourth --keep", &["a probe without a lease"])?;
     guest.ctl("hits 'p:x __x64_sys_getppid' --for 100ms")?;
     let shown = guest.ctl("auth whoami")?;
     let row = shown.lines().find(|line| line.starts_with("probes ")).context("no row")?;

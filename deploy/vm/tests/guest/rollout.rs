@@ -5,7 +5,6 @@ use std::fs;
 use std::io::ErrorKind;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_vm::daemon;
 use kprobed_vm::machine::{Command, Signal};
 use serde_json::Value;
 
@@ -180,6 +179,20 @@ fn a_roll_out_marks_what_it_makes(fixture: &Fixture) -> Result<()> {
     Ok(())
 }
 
+/// Rolls documents out beside 6000 calls a second, until a budget stops it and all is undone. What it says.
+fn stopped_by_a_budget(guest: &DaemonGuest, wanted: &str) -> Result<String> {
+    guest.write_for_ctl("wanted.yaml", wanted)?;
+    let steady = Command::new("workload").args(["storm", "120000", "--per-second", "6000"]);
+    guest.machine.spawn("steady", &steady)?;
+    forget(guest)?;
+    let rolling = apply(guest)?.replace("--soak 2s", "--soak 60s");
+    let said = rollout(guest, &format!("{rolling} --gate errors=off --gate hits=off"))?;
+    let (code, text) = (said.code, said.all());
+    guest.machine.signal("steady", Signal::SIGKILL)?;
+    ensure!(code == 1 && text.contains("\"phase\":\"undone\""), "{code} {text}");
+    Ok(text)
+}
+
 fn a_probe_that_costs_too_much_stops_it(fixture: &Fixture) -> Result<()> {
     let config = config(2_000_000, 0, "calibrate = false");
     let guest = fixture.daemon_with(&config)?;
@@ -187,17 +200,8 @@ fn a_probe_that_costs_too_much_stops_it(fixture: &Fixture) -> Result<()> {
     let one = |name: &str| {
         format!("probe: kprobes/{name}\ndefinition: p:kprobes/{name} __x64_sys_getppid\nenabled: true\n")
     };
-    guest.write_for_ctl("wanted.yaml", &format!("{}---\n{}", one("one"), one("two")))?;
     // 500 ns each: 3 ms a second by each of the two probes. A guest makes that many calls beside much other work too.
-    guest
-        .machine
-        .spawn("steady", &Command::new("workload").args(["storm", "120000", "--per-second", "6000"]))?;
-    forget(&guest)?;
-    let rolling = apply(&guest)?.replace("--soak 2s", "--soak 60s");
-    let said = rollout(&guest, &format!("{rolling} --gate errors=off --gate hits=off"))?;
-    let (code, text) = (said.code, said.all());
-    guest.machine.signal("steady", Signal::SIGKILL)?;
-    ensure!(code == 1 && text.contains("\"phase\":\"undone\""), "{code} {text}");
+    let text = stopped_by_a_budget(&guest, &format!("{}---\n{}", one("one"), one("two")))?;
     ensure!(text.contains("budget: `kprobes/") && text.contains(" is tripped: disarmed at "), "{text}");
     ensure!(text.contains("a probe may take 2.0 ms (`budget.probe_ns_per_s`)"), "{text}");
     let left = guest.probes()?;
@@ -211,17 +215,8 @@ fn a_probe_that_it_pushes_out_stops_it(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon_with(&config)?;
     guest.add("p:others/there __x64_sys_getppid a=%di b=%si c=%dx d=%cx")?;
     let wanted = "probe: kprobes/one\ndefinition: p:kprobes/one __x64_sys_getppid\nenabled: true\n";
-    guest.write_for_ctl("wanted.yaml", wanted)?;
     // 500 ns a hit, and 20 for each argument: 3.5 ms and 3 ms a second.
-    guest
-        .machine
-        .spawn("steady", &Command::new("workload").args(["storm", "120000", "--per-second", "6000"]))?;
-    forget(&guest)?;
-    let rolling = apply(&guest)?.replace("--soak 2s", "--soak 60s");
-    let said = rollout(&guest, &format!("{rolling} --gate errors=off --gate hits=off"))?;
-    let (code, text) = (said.code, said.all());
-    guest.machine.signal("steady", Signal::SIGKILL)?;
-    ensure!(code == 1 && text.contains("\"phase\":\"undone\""), "{code} {text}");
+    let text = stopped_by_a_budget(&guest, wanted)?;
     ensure!(text.contains("budget: `others/there` is tripped: disarmed at "), "{text}");
     let left = guest.probes()?;
     ensure!(left.len() == 1 && left[0].state_reason == "OVER_HOST_BUDGET", "{left:?}");
@@ -252,8 +247,7 @@ fn a_daemon_that_is_started_anew_lets_it_wait(fixture: &Fixture) -> Result<()> {
     let rolling = apply(&guest)?.replace("--soak 2s", "--soak 60s");
     let mut rolling = Running::start(kprobectl(guest.home(), &format!("rollout {rolling}"))?)?;
     guest.until("the change", || Ok(rolling.printed()?.contains("\"event\":\"changed\"")))?;
-    ensure!(guest.stop()?.success(), "{}", guest.log());
-    guest.restart(daemon::DEFAULT_CONFIG)?;
+    guest.stop_and_restart()?;
     let said = rolling.end()?;
     let text = said.all();
     ensure!(said.code == 4, "{said:?}");

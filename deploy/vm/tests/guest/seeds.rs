@@ -155,11 +155,7 @@ fn a_filter_selects_events(fixture: &Fixture) -> Result<()> {
     );
 
     // A filter that the kernel refuses leaves the one before in force, and says what and where.
-    let error = match guest.wait_for(guest.client.set_filter("filtered", "mode == 448 && nosuch == 1"))? {
-        Err(error) => error,
-        Ok(probe) => anyhow::bail!("accepted: {probe:?}"),
-    };
-    let rpc = error.rpc().ok_or_else(|| anyhow::anyhow!("{error}"))?;
+    let rpc = refused(guest.wait_for(guest.client.set_filter("filtered", "mode == 448 && nosuch == 1"))?)?;
     let finding = rpc.diagnostics.as_ref().and_then(|found| found.diagnostics.first());
     ensure!(rpc.reason == "BAD_FILTER" && finding.is_some_and(|finding| finding.span_start >= 12), "{rpc:?}");
     let filter = guest.in_instance("events/kprobes/filtered/filter")?;

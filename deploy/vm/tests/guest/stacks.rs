@@ -1,12 +1,12 @@
 //! Call stacks with events (`trace --stack`): each is that of its event, and their trigger goes with the probe.
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_client::api::{CreateProbeRequest, ProbeKind, Verdict};
+use kprobed_client::api::{CreateProbeRequest, Verdict};
 use serde_json::Value;
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS, config, events_among_others, refused};
-use crate::fixture::Fixture;
+use crate::daemon::{DaemonGuest, FIRST, NUMBERS, TRACEFS, events_among_others, refused};
+use crate::fixture::{Fixture, Shared};
 
 pub(crate) const TESTS: &[Test] = tests! {
     Kernel {
@@ -21,12 +21,6 @@ pub(crate) const TESTS: &[Test] = tests! {
     }
 };
 
-/// `getsid` is called by nothing else in the guest, and `di` of its registers is its argument.
-const NUMBERS: &str = "p:numbers __x64_sys_getsid n=+0x70(%di):s32";
-
-/// The first number: no process has such an id.
-const FIRST: i64 = 2_000_000;
-
 /// The functions of an event's stack, the innermost first. None if it is lost.
 fn functions(event: &Value) -> Option<Vec<&str>> {
     let frames = event["fields"]["stack"].as_array()?;
@@ -40,14 +34,14 @@ fn trace(guest: &DaemonGuest, arguments: &str) -> Result<(String, String)> {
     Ok((printed.with_context(|| said().unwrap_or_default())?, said()?))
 }
 
-/// Whether stacks can be recorded here. If not, the daemon says so.
-fn records_stacks(fixture: &Fixture, guest: &DaemonGuest) -> Result<bool> {
+/// A guest whose kernel records stacks. Where it cannot, the daemon says so.
+fn guest_with_stacks(fixture: &Fixture) -> Result<Option<Shared<'_>>> {
+    let guest = fixture.daemon()?;
     if !fixture.is_older_than(5, 18) {
-        return Ok(true);
+        return Ok(Some(guest));
     }
-    let said = guest.ctl_says("trace vfs_read --stack -n 1")?.all();
-    ensure!(said.contains("to one buffer"), "{said}");
-    Ok(false)
+    guest.ctl_tells("trace vfs_read --stack -n 1", &["to one buffer"])?;
+    Ok(None)
 }
 
 /// No trigger and no probe is left.
@@ -61,10 +55,7 @@ fn ensure_clean(guest: &DaemonGuest) -> Result<()> {
 }
 
 fn an_event_has_its_callers(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon()?;
-    if !records_stacks(fixture, &guest)? {
-        return Ok(());
-    }
+    let Some(guest) = guest_with_stacks(fixture)? else { return Ok(()) };
     for filter in ["", "--comm init"] {
         let (text, said) =
             trace(&guest, &format!("vfs_read --stack -n 2 {filter} -- cat /proc/version /proc/uptime"))?;
@@ -114,10 +105,7 @@ fn an_event_has_its_callers(fixture: &Fixture) -> Result<()> {
 
 /// Many of them, beside interrupts with stacks, a probe without, and a change of the instance.
 fn every_stack_is_that_of_its_event(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon()?;
-    if !records_stacks(fixture, &guest)? {
-        return Ok(());
-    }
+    let Some(guest) = guest_with_stacks(fixture)? else { return Ok(()) };
     guest.add("p:beside __x64_sys_getsid")?;
     guest.add("p:goes vfs_open")?;
     let mut tracer =
@@ -127,9 +115,7 @@ fn every_stack_is_that_of_its_event(fixture: &Fixture) -> Result<()> {
     guest.delete("goes")?;
     ensure!(guest.instance()? != instance, "what records moves to another instance");
     guest.call(FIRST + 500, 500)?;
-    tracer.interrupt()?;
-    let said = tracer.end()?;
-    let events = events_among_others(&said.stdout);
+    let events = events_among_others(&tracer.end_by_interrupt()?.stdout);
     let (mut numbers, mut lost) = (Vec::new(), 0);
     for event in &events {
         let (probe, functions) = (event["probe"].as_str().unwrap_or_default(), functions(event));
@@ -155,16 +141,8 @@ fn every_stack_is_that_of_its_event(fixture: &Fixture) -> Result<()> {
 }
 
 fn a_stack_that_cannot_be_followed_is_refused(fixture: &Fixture) -> Result<()> {
-    let guest = fixture.daemon()?;
-    if !records_stacks(fixture, &guest)? {
-        return Ok(());
-    }
-    let code = guest.wait_for(guest.client.disassemble_function("ksys_lseek", ProbeKind::Entry))??;
-    let jumps = |one: &&kprobed_client::api::CodeInstruction| {
-        one.probeable && !one.entry && one.arming() == kprobed_client::api::Arming::Optimised
-    };
-    let place = code.instructions.iter().find(jumps).context("no place for a jump")?.offset;
-    let definition = format!("p:inside ksys_lseek+{place}");
+    let Some(guest) = guest_with_stacks(fixture)? else { return Ok(()) };
+    let definition = format!("p:inside ksys_lseek+{}", guest.place_of_jump("ksys_lseek")?);
     ensure!(guest.wait_for(guest.client.check_probe(&definition))??.verdict() == Verdict::Accepted);
     let said = guest.ctl_says(&format!("trace '{definition}' --stack"))?;
     ensure!(said.code == 1 && said.stderr.contains("arms this probe by a jump"), "{said:?}");
@@ -177,15 +155,11 @@ fn a_stack_that_cannot_be_followed_is_refused(fixture: &Fixture) -> Result<()> {
 }
 
 fn stacks_end_with_a_daemon_that_is_killed(fixture: &Fixture) -> Result<()> {
-    let mut guest = fixture.daemon()?;
-    if !records_stacks(fixture, &guest)? {
-        return Ok(());
-    }
+    let Some(mut guest) = guest_with_stacks(fixture)? else { return Ok(()) };
     let _tracer = guest.start_observing(&format!("trace '{NUMBERS}' --stack"))?;
     guest.call(FIRST, 10)?;
     ensure!(guest.in_instance("events/kprobes/numbers/trigger")?.starts_with("stacktrace:"));
-    guest.kill()?;
-    guest.restart(&config(""))?;
+    guest.kill_and_restart()?;
     guest.until("the probe is gone", || Ok(guest.probes()?.is_empty()))?;
     ensure_clean(&guest)
 }

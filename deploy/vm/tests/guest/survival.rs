@@ -81,8 +81,7 @@ fn probes_survive_the_death_of_the_daemon(fixture: &Fixture) -> Result<()> {
     ensure!(back.labels == labelled.labels && back.etag == labelled.etag, "{back:?}\n{labelled:?}");
     // What was deleted stays deleted.
     guest.delete("returns")?;
-    guest.kill()?;
-    guest.restart(daemon::DEFAULT_CONFIG)?;
+    guest.kill_and_restart()?;
     ensure!(guest.probes()?.len() == 2 && guest.tracefs("kprobe_events")?.lines().count() == 2);
     Ok(())
 }
@@ -111,12 +110,7 @@ fn footprint(guest: &DaemonGuest) -> Result<String> {
 
 fn a_clean_stop_leaves_tracefs_as_it_was(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.daemon()?;
-    let stop = |guest: &DaemonGuest| -> Result<()> {
-        let status = guest.stop()?;
-        ensure!(status.success(), "{status:?}\n{}", guest.log());
-        Ok(())
-    };
-    stop(&guest)?;
+    guest.stop()?;
     // What it has mounted stays: it has no privilege to unmount any more.
     guest.shell("test -e /sys/kernel/tracing/kprobe_events && test -e /sys/kernel/debug/kprobes")?;
     let before = footprint(&guest)?;
@@ -124,7 +118,7 @@ fn a_clean_stop_leaves_tracefs_as_it_was(fixture: &Fixture) -> Result<()> {
     add_three(&guest)?;
     guest.workload(&["open", "/etc/passwd", "0", "0", "10"])?;
     ensure!(footprint(&guest)? != before);
-    stop(&guest)?;
+    guest.stop()?;
     let after = footprint(&guest)?;
     ensure!(after == before, "before:\n{before}\nafter:\n{after}");
     ensure!(guest.shell("cat /sys/kernel/debug/kprobes/list")?.is_empty());
@@ -149,8 +143,7 @@ fn a_kept_probe_goes_on_recording(fixture: &Fixture) -> Result<()> {
     let config = config("[tracing]\non_exit = \"keep\"");
     let mut guest = fixture.daemon_with(&config)?;
     add_three(&guest)?;
-    let status = guest.stop()?;
-    ensure!(status.success(), "{status:?}");
+    guest.stop()?;
     ensure!(guest.tracefs("instances/kprobed/events/kprobes/returns/enable")?.trim() == "1");
     guest.workload(&["open", "/tmp/kept", "65", "256", "3"])?;
     let trace = guest.tracefs("instances/kprobed/trace")?;
@@ -163,7 +156,7 @@ fn a_kept_probe_goes_on_recording(fixture: &Fixture) -> Result<()> {
 fn a_probe_that_can_not_come_back_says_why(fixture: &Fixture) -> Result<()> {
     let mut guest = fixture.daemon()?;
     guest.add("p:mine vfs_read")?;
-    ensure!(guest.stop()?.success());
+    guest.stop()?;
     guest.shell("echo 'p:kprobes/mine vfs_write' >> /sys/kernel/tracing/kprobe_events")?;
     guest.restart(daemon::DEFAULT_CONFIG)?;
     let probe = guest.probe("mine")?;

@@ -22,11 +22,7 @@ pub(crate) const TESTS: &[Test] = tests! {
 const NUMBER: &str = "number=+0x70(%di):u64";
 
 fn define(name: &str, definition: &str) -> UpdateProbeRequest {
-    UpdateProbeRequest {
-        name: name.to_owned(),
-        definition: Some(definition.to_owned()),
-        ..Default::default()
-    }
+    UpdateProbeRequest { definition: Some(definition.to_owned()), ..daemon::update(name) }
 }
 
 fn create(definition: &str, filter: &str) -> Change {
@@ -59,12 +55,9 @@ fn a_definition_is_replaced(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     let other = guest.add(&format!("p:other __x64_sys_getpgid {NUMBER}"))?;
     let request = CreateProbeRequest {
-        definition: format!("p:old __x64_sys_getpgid {NUMBER}"),
-        filter: "common_pid > 1".to_owned(),
-        enabled: true,
         labels: [("team".to_owned(), "storage".to_owned())].into(),
         owner: "storage".to_owned(),
-        ..Default::default()
+        ..creation(&format!("p:old __x64_sys_getpgid {NUMBER}"), "common_pid > 1")
     };
     let before = guest.wait_for(guest.client.create_probe(request))??;
     let mut after = None;
@@ -121,13 +114,7 @@ fn a_definition_is_replaced(fixture: &Fixture) -> Result<()> {
 
 fn a_definition_that_is_refused_changes_nothing(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    let request = CreateProbeRequest {
-        definition: format!("p:old __x64_sys_getpgid {NUMBER}"),
-        filter: "number == 7".to_owned(),
-        enabled: true,
-        ..Default::default()
-    };
-    let before = guest.wait_for(guest.client.create_probe(request))??;
+    let before = guest.record_filtered(&format!("p:old __x64_sys_getpgid {NUMBER}"), "number == 7")?;
     let list = guest.tracefs("kprobe_events")?;
     for (definition, expected) in [
         ("p:new __x64_sys_getpgid", "BAD_ARGUMENT"),
@@ -183,11 +170,9 @@ fn a_batch_is_made_whole_or_not_at_all(fixture: &Fixture) -> Result<()> {
         vec![
             create("p:one __x64_sys_getpgid", ""),
             Change::Update(UpdateProbeRequest {
-                name: "changed".to_owned(),
-                enabled: Some(false),
                 filter: Some("number == 1".to_owned()),
                 set_labels: [("team".to_owned(), "net".to_owned())].into(),
-                ..Default::default()
+                ..daemon::switch("changed", false)
             }),
             Change::Update(define("replaced", "p:replaced __x64_sys_getpgid again=+0x70(%di):u32")),
             delete("deleted"),

@@ -4,11 +4,11 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context as _, Result, ensure};
-use kprobed_vm::machine::{Command, Signal};
+use kprobed_vm::machine::Command;
 use kprobed_vm::{daemon, progress};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, TRACEFS};
+use crate::daemon::TRACEFS;
 use crate::differential::Random;
 use crate::effort;
 use crate::fixture::Fixture;
@@ -34,13 +34,6 @@ const LATEST_KILL_MS: usize = 1000;
 /// Name of the background process.
 const HITS: &str = "hits";
 
-fn kill(guest: &DaemonGuest, process: &str) -> Result<()> {
-    guest.machine.signal(process, Signal::SIGKILL)?;
-    let status = guest.machine.wait(process, Duration::from_secs(30))?;
-    ensure!(status.is_signal(Signal::SIGKILL), "{status:?}");
-    Ok(())
-}
-
 fn a_kill_in_the_middle_leaves_one_instance(fixture: &Fixture) -> Result<()> {
     let mut random = Random::of_theme("torn_deletion");
     let mut guest = fixture.new_daemon(daemon::DEFAULT_CONFIG)?;
@@ -52,7 +45,7 @@ fn a_kill_in_the_middle_leaves_one_instance(fixture: &Fixture) -> Result<()> {
         let mut deletion = guest.start_ctl(&format!("delete goes{round}"))?;
         let after = Duration::from_millis(random.below(LATEST_KILL_MS) as u64);
         thread::sleep(after);
-        kill(&guest, daemon::NAME)?;
+        guest.kill()?;
         deletion.end()?;
         guest.restart(daemon::DEFAULT_CONFIG)?;
         let context = || format!("killed after {after:?}\n{}", guest.log());
@@ -78,7 +71,7 @@ fn a_kill_in_the_middle_leaves_one_instance(fixture: &Fixture) -> Result<()> {
         }
     }
     progress::note(format_args!("{gone} of {} probes were gone", kills()));
-    kill(&guest, HITS)?;
+    guest.machine.kill_process(HITS)?;
     // A ledger is drawn up when all that is recorded is read: what is left of theirs does not come
     // with ours.
     guest.ledger()?;
@@ -101,11 +94,10 @@ fn a_second_instance_of_a_killed_daemon_is_removed(fixture: &Fixture) -> Result<
     let gone_over = guest.instance()?;
     ensure!(gone_over.ends_with("/kprobed-next"), "{gone_over}");
     // Whichever it was is found again.
-    kill(&guest, daemon::NAME)?;
-    guest.restart(daemon::DEFAULT_CONFIG)?;
+    guest.kill_and_restart()?;
     ensure!(guest.instance()? == gone_over);
     // A new one that was only begun goes.
-    kill(&guest, daemon::NAME)?;
+    guest.kill()?;
     guest.shell(&format!(
         "mkdir {TRACEFS}/instances/kprobed; echo 0 > {TRACEFS}/instances/kprobed/tracing_on"
     ))?;

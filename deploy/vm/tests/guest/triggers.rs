@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_client::api::{CheckStatus, ProbeState, ReconcileOutcome, ReconciledProbe, WatchProbesRequest};
-use kprobed_vm::progress;
 
 use crate::Test;
 use crate::daemon::{DaemonGuest, TRACEFS, config_looking_every};
@@ -60,33 +59,24 @@ fn writes_of_others_are_noticed(fixture: &Fixture) -> Result<()> {
     guest.add("p:calls __x64_sys_getppid")?;
     let instance = guest.instance()?;
     let off = format!("echo 0 > {instance}/events/enable");
+    let set = |file: &str, value: &str| format!("echo {value} > {instance}/{file}");
+    let remove = |with: &str| format!("{off}; {with} {TRACEFS}/kprobe_events");
     for (harm, file, mended) in [
-        (format!("echo 0 > {instance}/tracing_on"), format!("{instance}/tracing_on"), "1"),
-        (format!("echo global > {instance}/trace_clock"), format!("{instance}/trace_clock"), "[boot]"),
-        (format!("echo 0 > {instance}/options/overwrite"), format!("{instance}/options/overwrite"), "1"),
-        (
-            format!("{off}; echo '-:kprobes/calls' >> {TRACEFS}/kprobe_events"),
-            format!("{instance}/events/kprobes/calls/enable"),
-            "1",
-        ),
+        (set("tracing_on", "0"), "tracing_on", "1"),
+        (set("trace_clock", "global"), "trace_clock", "[boot]"),
+        (set("options/overwrite", "0"), "options/overwrite", "1"),
+        (remove("echo '-:kprobes/calls' >>"), "events/kprobes/calls/enable", "1"),
         // Truncated with a write, and by opening it alone.
-        (
-            format!("{off}; echo > {TRACEFS}/kprobe_events"),
-            format!("{instance}/events/kprobes/calls/enable"),
-            "1",
-        ),
-        (
-            format!("{off}; : > {TRACEFS}/kprobe_events"),
-            format!("{instance}/events/kprobes/calls/enable"),
-            "1",
-        ),
+        (remove("echo >"), "events/kprobes/calls/enable", "1"),
+        (remove(": >"), "events/kprobes/calls/enable", "1"),
     ] {
         // As often as it takes: each kind of harm is forgiven.
         guest.wait_for(guest.client.set_enabled("calls", true))??;
         guest.shell(&harm)?;
-        let is_mended = || Ok(guest.shell(&format!("cat {file} 2>/dev/null || true"))?.contains(mended));
+        let read = format!("cat {instance}/{file} 2>/dev/null || true");
+        let is_mended = || Ok(guest.shell(&read)?.contains(mended));
         let took = guest.until(&harm, is_mended)?;
-        progress::note(format_args!("{}: mended {took:.1?} after `{harm}`", fixture.series()));
+        fixture.note(format_args!("mended {took:.1?} after `{harm}`"));
         records(&guest).context(harm)?;
         wait_for_note(&guest, "calls", "Armed")?;
     }
@@ -151,8 +141,7 @@ fn modules_that_come_and_go_are_noticed(fixture: &Fixture) -> Result<()> {
     guest.wait_for(guest.client.set_filter("probed", "common_pid > 0"))??;
     let again = guest.wait_for(guest.client.set_enabled("probed", true))??;
     ensure!(again.state() == ProbeState::HeldBack && again.enabled && !again.filter.is_empty(), "{again:?}");
-    guest.stop()?;
-    guest.restart(&config())?;
+    guest.stop_and_restart()?;
     ensure!(guest.probe("probed")?.state_reason == "MODULE_ABSENT", "{:?}", guest.probe("probed")?);
     is_out(&guest)?;
     let doctor = guest.ctl_says("doctor")?.all();
@@ -164,10 +153,7 @@ fn modules_that_come_and_go_are_noticed(fixture: &Fixture) -> Result<()> {
             took = wait_for_note(&guest, "probed", "Armed")?;
             Ok(())
         })?;
-        progress::note(format_args!(
-            "{}: a probe is armed {took:.1?} after its module was loaded",
-            fixture.series()
-        ));
+        fixture.note(format_args!("a probe is armed {took:.1?} after its module was loaded"));
         // The module has found its devices by then.
         ensure!(loading.events.is_empty(), "round {round}: {loading:?}");
         let bind = "cd /sys/bus/virtio/drivers/virtio_rng; for device in virtio*; do echo $device > unbind; echo $device > bind; done";
@@ -197,7 +183,7 @@ fn modules_that_come_and_go_are_noticed(fixture: &Fixture) -> Result<()> {
         ensure!(returned.state() == ProbeState::Armed, "round {round}: {returned:?}");
         guest.shell("rmmod virtio_rng")?;
         let took = wait_for_note(&guest, "probed", "MODULE_ABSENT")?;
-        progress::note(format_args!("{}: taken out {took:.1?} after the module had gone", fixture.series()));
+        fixture.note(format_args!("taken out {took:.1?} after the module had gone"));
         is_out(&guest)?;
     }
     guest.shell(&format!("insmod {file}"))?;

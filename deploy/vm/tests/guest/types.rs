@@ -32,9 +32,8 @@ const PATH: &str = "/tmp/types-of-the-kernel";
 
 /// Whether this kernel takes names of parameters and members by itself.
 fn is_native(guest: &DaemonGuest) -> Result<bool> {
-    let features = guest.wait_for(guest.client.host())??.features;
-    ensure!(features.iter().any(|feature| feature.id == "own_types" && feature.available), "{features:?}");
-    Ok(features.iter().any(|feature| feature.id == "btf_members" && feature.available))
+    ensure!(guest.has_feature("own_types")?, "{:?}", guest.wait_for(guest.client.host()));
+    guest.has_feature("btf_members")
 }
 
 fn members_are_read_by_name(fixture: &Fixture) -> Result<()> {

@@ -4,7 +4,7 @@
 use anyhow::{Context as _, Result, ensure};
 
 use crate::Test;
-use crate::daemon::{DaemonGuest, Event, config};
+use crate::daemon::{DaemonGuest, Event};
 use crate::fixture::Fixture;
 
 pub(crate) const TESTS: &[Test] = tests! {
@@ -86,9 +86,7 @@ fn every_type_has_its_value(fixture: &Fixture) -> Result<()> {
             ("$comm", "\"workload\""),
         ],
     )?;
-    let features = guest.wait_for(guest.client.host())??.features;
-    let has = |id: &str| features.iter().any(|feature| feature.id == id && feature.available);
-    if has("char") {
+    if guest.has_feature("char")? {
         compare(&guest, &[("+5(%si):char", "'A'"), ("+5(%si):char[3]", "{'A','B','C'}")])?;
     }
     Ok(())
@@ -146,9 +144,11 @@ fn a_fault_is_never_a_value(fixture: &Fixture) -> Result<()> {
 
 fn strings_end_where_they_end(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
-    let features = guest.wait_for(guest.client.host())??.features;
-    let has = |id: &str| features.iter().any(|feature| feature.id == id && feature.available);
-    ensure!(has("symstr") || fixture.is_older_than(6, 1), "{features:?}");
+    ensure!(
+        guest.has_feature("symstr")? || fixture.is_older_than(6, 1),
+        "{:?}",
+        guest.wait_for(guest.client.host())
+    );
     // A symstr never says where it ends, and an intermediate fault leaves the next string's bytes
     // behind. Before the fixes of 2023, which 5.10 does not show, an array of strings harms the
     // host.
@@ -295,8 +295,7 @@ fn numbers_are_shown_as_people_write_them(fixture: &Fixture) -> Result<()> {
     let event: serde_json::Value = serde_json::from_str(line)?;
     ensure!(event["fields"]["skc_dport"] == 2304 && event["names"]["skc_dport"] == "9", "{event}");
     // After a restart the daemon knows the types anew, of events that the kernel has kept.
-    guest.kill()?;
-    guest.restart(&config(""))?;
+    guest.kill_and_restart()?;
     act(&guest)?;
     see(&guest)
 }

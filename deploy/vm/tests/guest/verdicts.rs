@@ -38,22 +38,35 @@ const LARGEST_BYTES: u64 = 400;
 /// Return probes are tried on this many offsets: none can work after them.
 const RETURN_OFFSETS: u64 = 20;
 
+/// A line of `/proc/kallsyms`.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Symbol<'a> {
+    pub(crate) address: u64,
+    pub(crate) kind: &'a str,
+    pub(crate) name: &'a str,
+    pub(crate) module: Option<&'a str>,
+}
+
+/// The lines of `/proc/kallsyms`.
+pub(crate) fn symbols(listed: &str) -> impl Iterator<Item = Symbol<'_>> {
+    listed.lines().filter_map(|line| {
+        let mut words = line.split_ascii_whitespace();
+        let address = u64::from_str_radix(words.next()?, 16).ok()?;
+        let (kind, name) = (words.next()?, words.next()?);
+        let module = words.next().map(|module| module.trim_matches(['[', ']']));
+        Some(Symbol { address, kind, name, module })
+    })
+}
+
 /// Code symbols of the guest with their sizes, as far as they are small.
 pub(crate) fn functions(guest: &DaemonGuest) -> Result<Vec<(String, u64)>> {
     let text = guest.shell("cat /proc/kallsyms")?;
-    let mut symbols: Vec<(u64, &str, &str)> = text
-        .lines()
-        .filter_map(|line| {
-            let mut words = line.split_ascii_whitespace();
-            let (address, kind, name) = (words.next()?, words.next()?, words.next()?);
-            Some((u64::from_str_radix(address, 16).ok()?, kind, name)).filter(|_| words.next().is_none())
-        })
-        .collect();
-    symbols.sort_by_key(|(address, _, _)| *address);
-    let sized = symbols.windows(2).map(|pair| (pair[0].2, pair[0].1, pair[1].0 - pair[0].0));
-    let small =
-        sized.filter(|(_, kind, size)| matches!(*kind, "t" | "T") && (1..=LARGEST_BYTES).contains(size));
-    Ok(small.map(|(name, _, size)| (name.to_owned(), size)).collect())
+    let mut symbols: Vec<_> = symbols(&text).filter(|symbol| symbol.module.is_none()).collect();
+    symbols.sort_by_key(|symbol| symbol.address);
+    let sized = symbols.windows(2).map(|pair| (pair[0], pair[1].address - pair[0].address));
+    let small = sized
+        .filter(|(symbol, bytes)| matches!(symbol.kind, "t" | "T") && (1..=LARGEST_BYTES).contains(bytes));
+    Ok(small.map(|(symbol, bytes)| (symbol.name.to_owned(), bytes)).collect())
 }
 
 fn every_offset_of_random_functions(fixture: &Fixture) -> Result<()> {
@@ -150,23 +163,18 @@ fn names_of_modules(fixture: &Fixture) -> Result<()> {
     let guest = fixture.daemon()?;
     guest.shell("for file in /lib/kprobed-guest/modules/*.ko; do insmod $file 2> /dev/null; done; true")?;
     let text = guest.shell("cat /proc/kallsyms")?;
-    let code = text.lines().filter_map(|line| {
-        let mut words = line.split_ascii_whitespace().skip(1);
-        let (kind, name) = (words.next()?, words.next()?);
-        let module = words.next().map(|module| module.trim_matches(['[', ']']));
-        // Functions that eBPF has loaded are shown with a name in brackets too.
-        matches!(kind, "t" | "T").then_some((name, module)).filter(|(_, module)| *module != Some("bpf"))
-    });
-    let (kernel, modules): (Vec<_>, Vec<_>) = code.partition(|(_, module)| module.is_none());
-    let kernel: HashSet<&str> = kernel.into_iter().map(|(name, _)| name).collect();
+    // Functions that eBPF has loaded are shown with a name in brackets too.
+    let code = symbols(&text).filter(|one| matches!(one.kind, "t" | "T") && one.module != Some("bpf"));
+    let (kernel, modules): (Vec<_>, Vec<_>) = code.partition(|symbol| symbol.module.is_none());
+    let kernel: HashSet<&str> = kernel.into_iter().map(|symbol| symbol.name).collect();
     let (mut shared, mut own): (Vec<_>, Vec<_>) =
-        modules.into_iter().partition(|(name, _)| kernel.contains(name));
+        modules.into_iter().partition(|symbol| kernel.contains(symbol.name));
     let mut random = Random::of_theme("modules");
     let mut lines = Vec::new();
     for names in [&mut shared, &mut own] {
         ensure!(!names.is_empty(), "no name of a module, or none that the kernel has too");
         for _ in 0..NAMES.min(names.len()) {
-            let (name, module) = names.swap_remove(random.below(names.len()));
+            let Symbol { name, module, .. } = names.swap_remove(random.below(names.len()));
             let index = lines.len();
             lines.push(format!("p:m/n{index} {name}"));
             lines.push(format!("p:m/m{index} {}:{name}", module.unwrap_or_default()));

@@ -78,8 +78,7 @@ fn what_becomes_of_probes_is_told(fixture: &Fixture) -> Result<()> {
     ensure!(states()? == history, "{:?}", states()?);
     let before = guest.probe("old")?.state_time;
     // The watch outlives the daemon, and says that it does not know what happened in between.
-    guest.stop()?;
-    guest.restart(&config)?;
+    guest.stop_and_restart()?;
     expect(
         &guest,
         &mut watch,

@@ -110,6 +110,20 @@ impl DaemonGuest {
         Ok(said.stdout)
     }
 
+    /// What it prints, when it succeeds, has all of this in it.
+    pub(crate) fn ctl_shows(&self, arguments: &str, parts: &[&str]) -> Result<()> {
+        let printed = self.ctl(arguments)?;
+        ensure!(parts.iter().all(|part| printed.contains(part)), "{arguments}: not {parts:?}: {printed}");
+        Ok(())
+    }
+
+    /// What it says, whether it succeeds or not, has all of this in it.
+    pub(crate) fn ctl_tells(&self, arguments: &str, parts: &[&str]) -> Result<()> {
+        let said = self.ctl_says(arguments)?.all();
+        ensure!(parts.iter().all(|part| said.contains(part)), "{arguments}: not {parts:?}: {said}");
+        Ok(())
+    }
+
     /// The directory in which it runs.
     pub(crate) fn home(&self) -> &Path {
         self.home.path()
@@ -125,11 +139,16 @@ impl DaemonGuest {
         Running::start(self.command(arguments)?)
     }
 
+    /// Starts it in the background, and waits until it has said something.
+    pub(crate) fn start_ctl_until(&self, arguments: &str, said: &str) -> Result<Running> {
+        let mut running = self.start_ctl(arguments)?;
+        running.until(said, |running| Ok(running.printed()?.contains(said)))?;
+        Ok(running)
+    }
+
     /// Starts it in the background, and waits until it says that it observes.
     pub(crate) fn start_observing(&self, arguments: &str) -> Result<Running> {
-        let mut observer = self.start_ctl(arguments)?;
-        observer.until("it observes", |observer| Ok(observer.printed()?.contains("observing ")))?;
-        Ok(observer)
+        self.start_ctl_until(arguments, "observing ")
     }
 
     /// What `kprobectl observe` prints with these arguments, until it ends, while `work` is done:
@@ -146,25 +165,28 @@ impl DaemonGuest {
     }
 }
 
-/// The command while it runs. Dropping it kills it.
-pub(crate) struct Running {
-    child: Child,
-    out: File,
-    err: File,
+/// A program on the host while it runs. Dropping it kills it.
+pub(crate) struct OwnProgram(pub(crate) Child);
+
+impl Drop for OwnProgram {
+    fn drop(&mut self) {
+        self.0.kill().ok();
+        self.0.wait().ok();
+    }
 }
 
-impl Drop for Running {
-    fn drop(&mut self) {
-        self.child.kill().ok();
-        self.child.wait().ok();
-    }
+/// The command while it runs. Dropping it kills it.
+pub(crate) struct Running {
+    program: OwnProgram,
+    out: File,
+    err: File,
 }
 
 impl Running {
     pub(crate) fn start(mut command: Command) -> Result<Self> {
         let (out, err) = (tempfile::tempfile()?, tempfile::tempfile()?);
-        let child = command.stdout(out.try_clone()?).stderr(err.try_clone()?).spawn()?;
-        Ok(Self { child, out, err })
+        let program = OwnProgram(command.stdout(out.try_clone()?).stderr(err.try_clone()?).spawn()?);
+        Ok(Self { program, out, err })
     }
 
     /// All that it has printed by now.
@@ -180,7 +202,7 @@ impl Running {
 
     /// How it has ended, if it has.
     pub(crate) fn ended(&mut self) -> Result<Option<ExitStatus>> {
-        Ok(self.child.try_wait()?)
+        Ok(self.program.0.try_wait()?)
     }
 
     /// Waits until something is so, while it runs.
@@ -194,9 +216,12 @@ impl Running {
         Ok(())
     }
 
-    /// Interrupts it, as Ctrl-C does.
-    pub(crate) fn interrupt(&self) -> Result<()> {
-        Ok(kill(Pid::from_raw(i32::try_from(self.child.id())?), Signal::SIGINT)?)
+    /// Interrupts it, as Ctrl-C does, and waits until it has ended, with success.
+    pub(crate) fn end_by_interrupt(&mut self) -> Result<Said> {
+        kill(Pid::from_raw(i32::try_from(self.program.0.id())?), Signal::SIGINT)?;
+        let said = self.end()?;
+        ensure!(said.code == 0, "{said:?}");
+        Ok(said)
     }
 
     /// Waits until it has ended.
@@ -206,7 +231,7 @@ impl Running {
             ensure!(begun.elapsed() < PATIENCE, "it does not end: {}", self.printed()?);
             thread::sleep(Duration::from_millis(10));
         }
-        let status = self.child.wait()?;
+        let status = self.program.0.wait()?;
         let code = status.code().with_context(|| format!("{status}"))?;
         Ok(Said { code, stdout: content(&self.out)?, stderr: content(&self.err)? })
     }

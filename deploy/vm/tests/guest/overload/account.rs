@@ -7,26 +7,19 @@ use super::subscriber::{Counts, Subscriber};
 use crate::accounting::accounted;
 use crate::daemon::DaemonGuest;
 
-/// What the kernel itself counts of the buffers since it emptied them last
-/// (kernel/trace/trace.c:tracing_stats_read).
-#[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Stats {
-    entries: u64,
-    overrun: u64,
-    commit_overrun: u64,
-    dropped_events: u64,
-    read: u64,
-}
-
 /// All terms at a moment at which nothing moves.
 #[derive(Clone, Debug)]
 pub(super) struct Terms {
     pub(super) ledger: GetLedgerResponse,
-    pub(super) stats: Stats,
+    /// What the kernel itself counts of the buffers since it emptied them last
+    /// (kernel/trace/trace.c:tracing_stats_read).
+    counted: Buffers,
+    /// What the buffers hold.
+    entries: u64,
 }
 
 /// Sums over all CPUs.
-#[derive(Clone, Copy, Debug, Default)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(super) struct Buffers {
     pub(super) read: u64,
     pub(super) overrun: u64,
@@ -55,8 +48,7 @@ impl Buffers {
 impl Terms {
     /// Reads them; nothing may be running that hits a probe.
     pub(super) fn read(guest: &DaemonGuest, ledger: GetLedgerResponse) -> Result<Self> {
-        let instance = guest.wait_for(guest.client.host())??.instance;
-        let text = guest.shell(&format!("cat {instance}/per_cpu/cpu*/stats"))?;
+        let text = guest.shell(&format!("cat {}/per_cpu/cpu*/stats", guest.instance()?))?;
         let sum = |name: &str| -> u64 {
             let lines = text.lines().filter_map(|line| line.split_once(':'));
             lines
@@ -64,14 +56,14 @@ impl Terms {
                 .filter_map(|(_, value)| value.trim().parse::<u64>().ok())
                 .sum()
         };
-        let stats = Stats {
-            entries: sum("entries"),
+        let counted = Buffers {
+            read: sum("read events"),
             overrun: sum("overrun"),
             commit_overrun: sum("commit overrun"),
             dropped_events: sum("dropped events"),
-            read: sum("read events"),
+            undecodable: 0,
         };
-        Ok(Self { ledger, stats })
+        Ok(Self { ledger, counted, entries: sum("entries") })
     }
 
     pub(super) fn buffers(&self) -> Buffers {
@@ -126,7 +118,7 @@ impl Terms {
         ensure!(self.ledger.buffers.iter().all(|buffer| buffer.resets == 0), "{:?}", self.ledger);
         ensure!(of_probes <= buffers.read && buffers.undecodable == 0, "{:?}", self.ledger);
         // Nothing is left in the kernel.
-        ensure!(self.stats.entries == 0, "{:?}", self.stats);
+        ensure!(self.entries == 0, "{} entries: {:?}", self.entries, self.counted);
         for subscriber in &self.ledger.subscribers {
             ensure!(subscriber.read == accounted(subscriber), "{subscriber:?}");
         }
@@ -146,13 +138,8 @@ impl Terms {
         let of_probes = |terms: &Self| -> u64 { terms.ledger.probes.iter().map(|probe| probe.read).sum() };
         ensure!(of_probes(self) - of_probes(before) == buffers.read, "{buffers:?}");
         // The kernel counts the same.
-        let stats = (self.stats, before.stats);
-        ensure!(stats.0.read - stats.1.read == buffers.read, "{stats:?} {buffers:?}");
-        ensure!(stats.0.overrun - stats.1.overrun == buffers.overrun, "{stats:?} {buffers:?}");
-        let given_up = stats.0.commit_overrun - stats.1.commit_overrun;
-        ensure!(given_up == buffers.commit_overrun, "{stats:?} {buffers:?}");
-        let dropped = stats.0.dropped_events - stats.1.dropped_events;
-        ensure!(dropped == buffers.dropped_events, "{stats:?} {buffers:?}");
+        let counted = self.counted.since(before.counted);
+        ensure!(counted == buffers, "{:?} {:?} {buffers:?}", self.counted, before.counted);
         let spool = |terms: &Self| terms.ledger.spool.as_ref().map_or(0, |spool| spool.read);
         ensure!(spool(self) - spool(before) == buffers.read, "{buffers:?}");
         Ok(buffers)

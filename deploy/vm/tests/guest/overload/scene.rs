@@ -13,7 +13,7 @@ use tokio::runtime::Runtime;
 
 use super::account::{Terms, check_subscriber, has_everything};
 use super::subscriber::{Subscriber, kinds};
-use crate::daemon::{DaemonGuest, config};
+use crate::daemon::{DaemonGuest, config, creation};
 use crate::fixture::Fixture;
 
 const CONFIG: &str =
@@ -66,12 +66,7 @@ impl Scene {
 
     /// Makes a probe that records. Returns its name.
     pub(super) fn create(&self, definition: &str, labels: HashMap<String, String>) -> Result<String> {
-        let request = CreateProbeRequest {
-            definition: definition.to_owned(),
-            enabled: true,
-            labels,
-            ..Default::default()
-        };
+        let request = CreateProbeRequest { labels, ..creation(definition, "") };
         let created = self.guest.wait_for(self.guest.client.create_probe(request))?;
         Ok(created.with_context(|| definition.to_owned())?.name)
     }

@@ -13,7 +13,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context as _, Result, ensure};
 use kprobed_vm::daemon::PRODUCT_CONFIG;
-use kprobed_vm::machine::{Command, PATIENCE, Signal};
+use kprobed_vm::machine::{Command, PATIENCE};
 use kprobed_vm::workspace;
 
 use crate::Test;
@@ -176,8 +176,7 @@ fn pages_show_what_commands_print(fixture: &Fixture) -> Result<()> {
             guest.delete_all()?;
         }
     }
-    guest.machine.signal("work", Signal::SIGKILL)?;
-    guest.machine.wait("work", PATIENCE)?;
+    guest.machine.kill_process("work")?;
     ensure!(findings.is_empty(), "pages do not show what commands print:\n{findings}");
     ensure!(count > 25, "only {count} commands were run");
     Ok(())
