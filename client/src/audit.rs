@@ -29,13 +29,11 @@ impl AuditStream {
     /// # Errors
     /// A stream that the daemon ended.
     pub async fn next(&mut self) -> Result<Option<AuditEntry>, Error> {
-        loop {
-            if let Some(entry) = self.ready.pop_front() {
-                return Ok(Some(entry));
-            }
+        while self.ready.is_empty() {
             let Some(message) = self.stream.message().await? else { return Ok(None) };
-            self.ready.extend(message.entries);
+            self.ready = message.entries.into();
         }
+        Ok(self.ready.pop_front())
     }
 }
 

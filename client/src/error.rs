@@ -159,37 +159,32 @@ impl Error {
 
     /// Hints for a person, the most promising first.
     pub fn hints(&self) -> Vec<String> {
-        match self {
-            Self::Connect { target, kind } => kind.hints(target),
+        let hint = match self {
+            Self::Connect { target, kind } => return kind.hints(target),
             Self::Rpc(error) if error.code == Code::Unavailable => {
-                vec!["the daemon is starting or stopping: try again".to_owned()]
+                "the daemon is starting or stopping: try again"
             }
             Self::Rpc(error) if error.code == Code::Unimplemented => {
-                vec!["the daemon is older than this client: `kprobectl version` shows both".to_owned()]
-            }
-            Self::CertificateRefused(_) => vec![
-                "give a certificate that the daemon's `client_ca` has signed: `--cert FILE --key FILE`, or in the context"
-                    .to_owned(),
-            ],
-            Self::Timeout { is_change: true, .. } | Self::Disconnected { is_change: true, .. } => {
-                vec!["the daemon may have carried out the request: check before you repeat it".to_owned()]
-            }
-            Self::Timeout { .. } => {
-                vec!["nothing was changed: repeat the request, and wait longer (`--timeout`)".to_owned()]
-            }
-            Self::Disconnected { .. } => vec!["nothing was changed: repeat the request".to_owned()],
-            Self::Malformed(_) | Self::Incomplete(_) => {
-                vec![
-                    "client and daemon may have different versions: `kprobectl version` shows both"
-                        .to_owned(),
-                ]
+                "the daemon is older than this client: `kprobectl version` shows both"
             }
             // What the daemon itself says.
             Self::Rpc(error) => {
                 let fixes = error.metadata.iter().filter(|(key, _)| key == "fix").map(|(_, fix)| fix.clone());
-                fixes.chain(error.place_in_log()).collect()
+                return fixes.chain(error.place_in_log()).collect();
             }
-        }
+            Self::CertificateRefused(_) => {
+                "give a certificate that the daemon's `client_ca` has signed: `--cert FILE --key FILE`, or in the context"
+            }
+            Self::Timeout { is_change: true, .. } | Self::Disconnected { is_change: true, .. } => {
+                "the daemon may have carried out the request: check before you repeat it"
+            }
+            Self::Timeout { .. } => "nothing was changed: repeat the request, and wait longer (`--timeout`)",
+            Self::Disconnected { .. } => "nothing was changed: repeat the request",
+            Self::Malformed(_) | Self::Incomplete(_) => {
+                "client and daemon may have different versions: `kprobectl version` shows both"
+            }
+        };
+        vec![hint.to_owned()]
     }
 
     /// Whether the same request may succeed later.
@@ -226,37 +221,31 @@ impl Error {
 
 impl ConnectError {
     fn hints(&self, target: &Target) -> Vec<String> {
-        let kind = match self {
-            Self::Io { kind, .. } => Some(*kind),
-            Self::NoCa => return vec!["add `--ca FILE`, `--cert FILE` and `--key FILE`".to_owned()],
-            Self::Timeout(_) if !matches!(target, Target::Unix(_)) => {
-                return vec!["check the address, and whether a firewall lets the port through".to_owned()];
+        let kind = if let Self::Io { kind, .. } = self { Some(*kind) } else { None };
+        let hint = match (self, target, kind) {
+            (Self::NoCa, ..) => "add `--ca FILE`, `--cert FILE` and `--key FILE`",
+            (Self::Timeout(_), Target::Tcp(_) | Target::Tls(_), _) => {
+                "check the address, and whether a firewall lets the port through"
             }
-            Self::Timeout(_) | Self::Transport(_) => None,
-        };
-        match (target, kind) {
-            (Target::Unix(path), Some(io::ErrorKind::NotFound)) => {
-                let mut hints = vec!["is the daemon running? `systemctl status kprobed`".to_owned()];
-                if path.as_os_str() != DEFAULT_SOCKET {
-                    hints.push(format!("the default socket is `{DEFAULT_SOCKET}`"));
-                }
-                hints
+            (_, Target::Unix(path), Some(io::ErrorKind::NotFound)) if path.as_os_str() != DEFAULT_SOCKET => {
+                return vec![IS_IT_RUNNING.to_owned(), format!("the default socket is `{DEFAULT_SOCKET}`")];
             }
-            (Target::Unix(_), Some(io::ErrorKind::PermissionDenied)) => vec![
+            (_, Target::Unix(_), Some(io::ErrorKind::PermissionDenied)) => {
                 "members of the group `kprobed` may use the socket: `sudo usermod -aG kprobed $USER`, then log in again"
-                    .to_owned(),
-            ],
-            (_, Some(io::ErrorKind::ConnectionRefused)) => {
-                vec!["is the daemon running? `systemctl status kprobed`".to_owned()]
             }
-            (Target::Tcp(_), _) => vec!["if the daemon uses TLS on that port, write `https://HOST:PORT`".to_owned()],
-            (Target::Tls(_), None) => {
-                vec!["check `--ca`, `--cert`, `--key`, and `--domain` if the certificate has another name".to_owned()]
+            (_, Target::Unix(_), Some(io::ErrorKind::NotFound))
+            | (_, _, Some(io::ErrorKind::ConnectionRefused)) => IS_IT_RUNNING,
+            (_, Target::Tcp(_), _) => "if the daemon uses TLS on that port, write `https://HOST:PORT`",
+            (_, Target::Tls(_), None) => {
+                "check `--ca`, `--cert`, `--key`, and `--domain` if the certificate has another name"
             }
-            _ => Vec::new(),
-        }
+            _ => return Vec::new(),
+        };
+        vec![hint.to_owned()]
     }
 }
+
+const IS_IT_RUNNING: &str = "is the daemon running? `systemctl status kprobed`";
 
 impl From<Status> for Error {
     fn from(status: Status) -> Self {

@@ -6,14 +6,14 @@ use std::path::{Path, PathBuf};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::{Duration, SystemTime};
 
+use kprobed_proto::v1::ForeignProbe;
+
 use crate::health::{HostCheck, failed, named, ok, warning};
 use kprobed_control::{Probe, ProbeState, Registry, altered, ftrace_enabled};
 use kprobed_host::kernel::{FactsCache, TRACE_CLOCK};
-use kprobed_host::tracefs::{
-    Alteration, CurrentInstance, HitCounts, InstanceFile, ListedProbe, Tracefs, TracefsError,
-};
+use kprobed_host::tracefs::{Alteration, CurrentInstance, HitCounts, InstanceFile, Tracefs, TracefsError};
 use kprobed_lang::definition::{Code, Diagnostic, ProbeKind};
-use kprobed_lang::model::{Hits, ProbeName};
+use kprobed_lang::model::Hits;
 
 /// The file that says whether the kernel is locked down.
 pub const LOCKDOWN: &str = "/sys/kernel/security/lockdown";
@@ -102,9 +102,7 @@ impl Doctor {
         let read = self.instance.look(|instance| instance.alterations(&form, &self.procfs));
         let alterations = match read {
             Ok(alterations) => alterations,
-            Err(error) => {
-                return vec![failed("recording", error.to_string(), self.fix(RESTART))];
-            }
+            Err(error) => return vec![failed("recording", error.to_string(), self.fix(RESTART))],
         };
         let root = self.instance.get().root().display().to_string();
         let size = form.buffer_kib.map_or_else(|| "unknown".to_owned(), |kib| format!("{kib} KiB"));
@@ -151,23 +149,23 @@ impl Doctor {
 
     fn ftrace_check(&self) -> HostCheck {
         if ftrace_enabled(&self.procfs) {
-            return ok("ftrace_enabled", "kernel.ftrace_enabled is 1".to_owned());
+            return ok("ftrace_enabled", "kernel.ftrace_enabled is 1");
         }
-        let finding = "kernel.ftrace_enabled is 0: probes at function entries do not fire".to_owned();
+        let finding = "kernel.ftrace_enabled is 0: probes at function entries do not fire";
         failed("ftrace_enabled", finding, "sysctl kernel.ftrace_enabled=1")
     }
 
     fn kprobes_check(&self) -> HostCheck {
         match self.tracefs.kprobes_enabled() {
-            Some(true) => ok("kprobes_enabled", "kprobes are switched on".to_owned()),
+            Some(true) => ok("kprobes_enabled", "kprobes are switched on"),
             Some(false) => failed(
                 "kprobes_enabled",
-                "kprobes are switched off as a whole".to_owned(),
+                "kprobes are switched off as a whole",
                 "echo 1 > /sys/kernel/debug/kprobes/enabled, then enable each probe that `kprobectl list` does not show as armed",
             ),
             None => warning(
                 "kprobes_enabled",
-                "debugfs is not readable: registration cannot be proven, the blacklist is unknown".to_owned(),
+                "debugfs is not readable: registration cannot be proven, the blacklist is unknown",
                 "mount -t debugfs nodev /sys/kernel/debug",
             ),
         }
@@ -188,7 +186,7 @@ impl Doctor {
         if is_locked_down(&self.lockdown) {
             return failed("lockdown", LOCKED_DOWN, UNLOCK);
         }
-        ok("lockdown", "does not keep probes out".to_owned())
+        ok("lockdown", "does not keep probes out")
     }
 
     /// What to do about a file of the kernel that cannot be read: on a kernel that is locked down nothing else helps.
@@ -197,13 +195,14 @@ impl Doctor {
     }
 
     /// Foreign events: probe events that are not ours.
-    pub fn foreign(&self) -> Vec<(ProbeName, ListedProbe)> {
+    pub fn foreign(&self) -> Vec<ForeignProbe> {
         let list = self.tracefs.kprobe_list().unwrap_or_default();
-        list.probes()
-            .iter()
-            .filter_map(|listed| Some((listed.name.clone()?, listed.clone())))
-            .filter(|(name, listed)| self.registry.listed(name, &listed.line).is_none())
-            .collect()
+        let foreign = list.probes().iter().filter_map(|listed| {
+            let (name, line) = (listed.name.as_ref()?, &listed.line);
+            let is_foreign = self.registry.listed(name, line).is_none();
+            is_foreign.then(|| ForeignProbe { name: name.to_string(), kernel_definition: line.clone() })
+        });
+        foreign.collect()
     }
 }
 
@@ -233,10 +232,8 @@ fn probes_check(probes: &[Arc<Probe>]) -> HostCheck {
     }
     let Some((_, first)) = troubles.first() else {
         let armed = probes.iter().filter(|probe| probe.state == ProbeState::Armed).count();
-        return ok(
-            "probes",
-            format!("{} probes as they were requested, {armed} of them armed", probes.len()),
-        );
+        let total = probes.len();
+        return ok("probes", format!("{total} probes as they were requested, {armed} of them armed"));
     };
     let reasons = troubles.iter().map(|(probe, trouble)| format!("`{}`: {}", probe.name, trouble.reason));
     let finding = named(reasons, "kprobectl list -o wide");

@@ -78,16 +78,11 @@ impl From<Problem> for StartError {
 impl From<MountError> for StartError {
     fn from(error: MountError) -> Self {
         let hint = match error.source.raw_os_error().map(Errno::from_raw) {
-            Some(Errno::EPERM | Errno::EACCES) => {
-                format!(
-                    "{}; or mount it before: `mount -t tracefs nodev /sys/kernel/tracing`",
-                    not_permitted()
-                )
-            }
+            Some(Errno::EPERM | Errno::EACCES) => format!("{}; or {MOUNT}", not_permitted()),
             Some(Errno::ENODEV | Errno::ENOENT) => {
                 "this kernel has no tracing: it needs CONFIG_TRACING and CONFIG_KPROBE_EVENTS".to_owned()
             }
-            _ => "mount it before: `mount -t tracefs nodev /sys/kernel/tracing`".to_owned(),
+            _ => MOUNT.to_owned(),
         };
         Self::new(error.to_string()).fix(hint)
     }
@@ -167,6 +162,8 @@ fn sqlite(error: &StoreError) -> Option<&sqlx::Error> {
 /// SQLite's result code for a file that it cannot open (sqlite3.h).
 const SQLITE_CANTOPEN: u32 = 14;
 
+const MOUNT: &str = "mount it before: `mount -t tracefs nodev /sys/kernel/tracing`";
+
 const FAILING_DISK: &str = "the disk may be failing: look at the kernel's log";
 
 const CAPABILITIES: &str = "the daemon lacks a capability: run it as root, with CAP_SYS_RAWIO and CAP_SYSLOG, and CAP_SYS_ADMIN if it is to mount tracefs itself";
@@ -195,14 +192,12 @@ fn of_directory(error: &io::Error, setting: &str) -> String {
 }
 
 fn of_database(error: &StoreError) -> Option<String> {
-    if let StoreError::OtherVersion { .. } = error {
-        return Some(
-            "install the version that made it, or move it away: the daemon then starts without any probe, and lets the events \
-             alone that the kernel still has"
-                .to_owned(),
-        );
-    }
     match error {
+        StoreError::OtherVersion { .. } => {
+            let hint = "install the version that made it, or move it away: the daemon then starts without any probe, and lets the events \
+                        alone that the kernel still has";
+            return Some(hint.to_owned());
+        }
         StoreError::Directory { source, .. } => return Some(of_directory(source, "state.directory")),
         StoreError::Database(error) if error.fault == Fault::Io => return Some(FAILING_DISK.to_owned()),
         _ => {}

@@ -28,14 +28,8 @@ pub(crate) fn blocking<T>(work: impl FnOnce() -> T) -> T {
     tokio::task::block_in_place(work)
 }
 
-/// The turn of the thread, until the end of a poll.
+/// The turn that the thread had before a poll, and has again after it.
 struct Polling(Option<OwnedSemaphorePermit>);
-
-impl Polling {
-    fn begin(turn: Option<OwnedSemaphorePermit>) -> Self {
-        Self(TURN.replace(turn))
-    }
-}
 
 impl Drop for Polling {
     fn drop(&mut self) {
@@ -90,7 +84,7 @@ impl<F: Future> Future for InTurn<F> {
         } else {
             None
         };
-        let _turn = Polling::begin(turn);
+        let _before = Polling(TURN.replace(turn));
         self.task.as_mut().poll(context)
     }
 }

@@ -221,17 +221,14 @@ impl ResumingStream {
 
     /// Reopens the stream at its cursor, for a caller that needs a message that was malformed.
     pub fn restart(&mut self) {
-        if matches!(self.state, State::Open(_)) {
+        if self.stream().is_some() {
             self.interrupted(None);
         }
     }
 
     /// What the daemon said when the stream of the present connection began. `None` without a connection.
     pub fn started(&self) -> Option<&api::StreamStarted> {
-        match &self.state {
-            State::Open(stream) => Some(stream.started()),
-            State::Waiting(_) | State::Ended => None,
-        }
+        self.stream().map(EventStream::started)
     }
 
     /// Where to continue: after everything that was read so far. `None` before the first item.
@@ -241,14 +238,16 @@ impl ResumingStream {
 
     /// Whether a batch precedes the cursor: a daemon may begin with one that was delivered before.
     fn has_seen(&self, batch: &Batch) -> bool {
-        let (Some(seen), Some(now)) = (&self.cursor, self.stream_cursor()) else { return false };
+        let now = self.stream().and_then(EventStream::cursor);
+        let (Some(seen), Some(now)) = (&self.cursor, now) else { return false };
         let same_log = seen.boot_id == now.boot_id && seen.epoch == now.epoch;
         same_log && batch.sequence() < seen.sequence && batch.end_sequence() <= seen.sequence
     }
 
-    fn stream_cursor(&self) -> Option<&Cursor> {
+    /// The stream of the present connection.
+    fn stream(&self) -> Option<&EventStream> {
         match &self.state {
-            State::Open(stream) => stream.cursor(),
+            State::Open(stream) => Some(stream),
             State::Waiting(_) | State::Ended => None,
         }
     }
@@ -262,7 +261,7 @@ impl ResumingStream {
             StreamItem::Epoch(_) => self.cursor.is_none() && self.request.starts_now(),
             StreamItem::Started(_) | StreamItem::Schema(_) | StreamItem::Watermark(_) => false,
         };
-        if moves && let Some(mut now) = self.stream_cursor().cloned() {
+        if moves && let Some(mut now) = self.stream().and_then(EventStream::cursor).cloned() {
             if let Some(seen) = &self.cursor
                 && (&seen.boot_id, seen.epoch) == (&now.boot_id, now.epoch)
             {
@@ -290,7 +289,7 @@ impl ResumingStream {
         // not fit is in the history.
         let overflow = error.rpc().is_some_and(|error| error.code == Code::ResourceExhausted)
             && self.request.disconnects_on_overflow()
-            && matches!(self.state, State::Open(_));
+            && self.stream().is_some();
         overflow || error.is_transient()
     }
 }

@@ -24,7 +24,7 @@ pub enum Outcome {
 }
 
 impl Outcome {
-    /// All classes, in the order in which they are printed.
+    /// All classes, in the order in which they are declared and printed.
     pub const ALL: [Self; 6] =
         [Self::Answered, Self::Refused, Self::Failed, Self::TimedOut, Self::Unreachable, Self::NotTried];
 
@@ -38,10 +38,6 @@ impl Outcome {
             Self::Unreachable => "unreachable",
             Self::NotTried => "not_tried",
         }
-    }
-
-    fn index(self) -> usize {
-        Self::ALL.iter().position(|one| *one == self).unwrap_or(0)
     }
 }
 
@@ -64,9 +60,8 @@ impl HostLedger {
 
     /// Counts the outcome of one more host.
     pub fn record(&mut self, outcome: Outcome) {
-        if let Some(count) = self.counts.get_mut(outcome.index()) {
-            *count = count.saturating_add(1);
-        }
+        let count = &mut self.counts[outcome as usize];
+        *count = count.saturating_add(1);
     }
 
     /// Selected hosts.
@@ -76,7 +71,7 @@ impl HostLedger {
 
     /// Hosts of a class.
     pub fn count(&self, outcome: Outcome) -> u64 {
-        self.counts.get(outcome.index()).copied().unwrap_or_default()
+        self.counts[outcome as usize]
     }
 
     /// Hosts whose outcome is known.

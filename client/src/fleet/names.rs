@@ -135,20 +135,13 @@ pub fn fold<'a>(names: impl IntoIterator<Item = &'a str>) -> String {
     let mut families: BTreeMap<(&str, &str), BTreeSet<&str>> = BTreeMap::new();
     for name in names {
         match cut(name) {
-            Some((before, digits, after)) => {
-                families.entry((before, after)).or_default().insert(digits);
-            }
-            None => {
-                plain.insert(name.to_owned());
-            }
+            Some((before, digits, after)) => _ = families.entry((before, after)).or_default().insert(digits),
+            None => _ = plain.insert(name.to_owned()),
         }
     }
     for ((before, after), digits) in families {
-        if let [digits] = digits.iter().copied().collect::<Vec<_>>().as_slice() {
-            plain.insert(format!("{before}{digits}{after}"));
-        } else {
-            plain.insert(format!("{before}[{}]{after}", fold_numbers(&digits)));
-        }
+        let (open, close) = if digits.len() == 1 { ("", "") } else { ("[", "]") };
+        plain.insert(format!("{before}{open}{}{close}{after}", fold_numbers(&digits)));
     }
     plain.into_iter().collect::<Vec<_>>().join(",")
 }

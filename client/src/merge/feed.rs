@@ -89,12 +89,7 @@ fn problem(error: &Error) -> (String, Outcome) {
 
 impl Feed {
     /// Reads the host until its end, or until the merge is dropped.
-    pub(super) async fn run(self) {
-        // The merge was dropped: no receiver is left.
-        self.follow().await.ok();
-    }
-
-    async fn follow(&self) -> Result<(), Gone> {
+    pub(super) async fn follow(self) -> Result<(), Gone> {
         let Some((client, mut stream)) = self.open().await? else { return Ok(()) };
         let mut compare = tokio::time::interval_at(Instant::now() + CLOCK_INTERVAL, CLOCK_INTERVAL);
         compare.set_missed_tick_behavior(MissedTickBehavior::Delay);

@@ -67,13 +67,8 @@ pub(super) enum Notice {
 }
 
 impl Notice {
-    /// A state of a host that is normal.
-    pub(super) fn state(state: HostState) -> Self {
-        Self::State { state, reason: String::new(), away: None }
-    }
-
-    /// A state of a host with its reason.
-    pub(super) fn problem(state: HostState, reason: String) -> Self {
+    /// A state of a host. The reason is empty for one that is normal.
+    pub(super) fn state(state: HostState, reason: String) -> Self {
         Self::State { state, reason, away: None }
     }
 }

@@ -22,7 +22,7 @@ impl MergedStream {
     ) -> Self {
         Self::over(hosts, request.until_now, options, |host, link| {
             let (source, host, request) = (source.clone(), host.to_owned(), request.clone());
-            Some(Feed { host, source, request, link }.run())
+            Some(Feed { host, source, request, link }.follow())
         })
     }
 }
@@ -35,12 +35,7 @@ struct Feed {
 }
 
 impl Feed {
-    async fn run(self) {
-        // The merge was dropped: no receiver is left.
-        self.follow().await.ok();
-    }
-
-    async fn follow(&self) -> Result<(), Gone> {
+    async fn follow(self) -> Result<(), Gone> {
         let Ok(place) = self.link.gate.acquire().await else { return Ok(()) };
         self.link.tell(Signal::Connecting)?;
         let opened = self.source.open(&self.host, self.request.clone()).await;

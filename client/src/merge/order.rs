@@ -65,18 +65,14 @@ impl Order {
         self.lanes.get(host)
     }
 
-    /// Whether an event of this host could be delivered.
-    fn has_event(&mut self, host: usize) -> bool {
-        self.lanes.get_mut(host).is_some_and(|lane| matches!(lane.frontier(), Frontier::Event(_)))
-    }
-
     /// The next step. It stays the same until a lane changes or an event is taken.
     pub(super) fn next(&mut self) -> Next {
         if let Some(host) = self.given.take() {
             self.look_at(host);
         }
         let Some((at_ns, host)) = self.frontiers.first().copied() else { return Next::Nothing };
-        if self.has_event(host) {
+        let lane = self.lanes.get_mut(host);
+        if lane.is_some_and(|lane| matches!(lane.frontier(), Frontier::Event(_))) {
             Next::Event { host, corrected_ns: at_ns, late: at_ns < self.last_ns }
         } else {
             Next::WaitFor(host)

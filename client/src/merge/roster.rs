@@ -126,7 +126,7 @@ impl Roster {
         let Some(member) = self.members.get_mut(host) else { return };
         let reason = member.is_silent(self.max_wait);
         self.order.change(host, |lane| lane.set_released(true));
-        self.notices.push_back((host, Notice::problem(HostState::Late, reason)));
+        self.notices.push_back((host, Notice::state(HostState::Late, reason)));
         if self.ends {
             // The request has an end, and this host never reaches it.
             self.end(host, HostState::GivenUp);
@@ -181,7 +181,7 @@ impl Roster {
         member.account.state = state;
         let reason = if state == HostState::Ended { String::new() } else { member.account.reason.clone() };
         self.order.change(host, |lane| lane.set_released(true));
-        self.notices.push_back((host, Notice::problem(state, reason)));
+        self.notices.push_back((host, Notice::state(state, reason)));
     }
 
     /// Handles a message of a host's feed.
@@ -190,7 +190,7 @@ impl Roster {
         match signal {
             Signal::Connecting => {
                 if member.is_tried() {
-                    self.notices.push_back((host, Notice::state(HostState::Connecting)));
+                    self.notices.push_back((host, Notice::state(HostState::Connecting, String::new())));
                 }
             }
             Signal::Connected(client) => member.client = Some(client),
@@ -212,7 +212,7 @@ impl Roster {
             }
             Signal::Lost { reason, outcome } => {
                 if member.is_lost(&reason, outcome) {
-                    self.notices.push_back((host, Notice::problem(HostState::Lost, reason)));
+                    self.notices.push_back((host, Notice::state(HostState::Lost, reason)));
                 }
             }
             Signal::Ended => {

@@ -11,7 +11,7 @@ use tokio::sync::mpsc::{UnboundedReceiver, unbounded_channel};
 use tokio::task::JoinSet;
 
 use super::clock::LocalClock;
-use super::feed::{Feed, Link, Signal, heartbeat};
+use super::feed::{Feed, Gone, Link, Signal, heartbeat};
 use super::item::{HostAccount, MergedItem, Notice};
 use super::member::Member;
 use super::order::Next;
@@ -98,13 +98,13 @@ impl MergedStream {
         Self::over(names, ends, options, |_name, link| {
             let (host, client, request) = ways.next()?;
             let request = request.order(EventOrder::Time).heartbeat(heartbeat(&options));
-            Some(Feed { host, client, request, local, link }.run())
+            Some(Feed { host, client, request, local, link }.follow())
         })
     }
 
     /// Begins with the hosts of these names. `feed` makes the feed of each host, from its name and its link to the
     /// merge.
-    pub(super) fn over<F: Future<Output = ()> + Send + 'static>(
+    pub(super) fn over<F: Future<Output = Result<(), Gone>> + Send + 'static>(
         names: Vec<String>,
         ends: bool,
         options: MergeOptions,
@@ -120,7 +120,8 @@ impl MergedStream {
             let (gate, signals) = (Arc::clone(&gate), sender.clone());
             let link = Link { index, options, gate, permits: Arc::clone(&permits), signals };
             let Some(feed) = feed(&name, link) else { continue };
-            members.push(Member::new(name, permits, tasks.spawn(feed)));
+            // It fails only when the merge was dropped.
+            members.push(Member::new(name, permits, tasks.spawn(async move { _ = feed.await })));
         }
         let roster = Roster::new(members, options.max_wait, part_events, ends);
         Self { roster, signals, _tasks: tasks, stopped: false }

@@ -129,10 +129,9 @@ impl NatsSource {
         if let Some((certificate, key)) = identity {
             connect = connect.add_client_certificate(certificate, key);
         }
-        connect = match credentials {
-            None => connect,
-            Some(credentials) => authenticate(connect, &credentials)?,
-        };
+        if let Some(credentials) = credentials {
+            connect = authenticate(connect, &credentials)?;
+        }
         let client = connect.connect(servers).await.map_err(|error| refused(&error))?;
         let mut context = jetstream::new(client.clone());
         context.set_timeout(ANSWER);

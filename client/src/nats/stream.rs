@@ -175,24 +175,20 @@ impl NatsSource {
             NatsStart::Since(time) => from_time(time)?,
         };
         let messages = consume(&source, host, start).await?;
-        let (host, log, ready) = (host.to_owned(), HostLog::default(), VecDeque::new());
-        let last = if request.start == NatsStart::Now { ended } else { 0 };
-        let (sign, there) = (None, (behind, ended));
-        let filtering = request.filter.clone().map(|filter| Filtering::new(filter, &host));
         Ok(NatsStream {
             source,
-            host,
-            request,
+            host: host.to_owned(),
             messages,
             alive,
-            sign,
-            log,
-            ready,
-            last,
-            there,
-            filtering,
+            sign: None,
+            log: HostLog::default(),
+            ready: VecDeque::new(),
+            last: if request.start == NatsStart::Now { ended } else { 0 },
+            there: (behind, ended),
+            filtering: request.filter.clone().map(|filter| Filtering::new(filter, host)),
             seen: 0,
             end,
+            request,
         })
     }
 }

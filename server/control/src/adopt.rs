@@ -95,22 +95,16 @@ impl Controller {
             if !Sight::new(&self.parts.rights, caller.clone()).shows(&probe) {
                 return Err(Error::no_event(name));
             }
-            let obstacle = Obstacle::new(
-                "NAME_OF_PROBE",
-                format!("kprobed has a probe of this name: `kprobectl get {name}`"),
-            );
-            return Err(refused(obstacle));
+            let message = format!("kprobed has a probe of this name: `kprobectl get {name}`");
+            return Err(refused(Obstacle::new("NAME_OF_PROBE", message)));
         }
         let lines: Vec<_> = self.tracefs().kprobe_list()?.lines_of(name).map(str::to_owned).collect();
         let Some(listing) = lines.first() else {
             if !self.tracefs().has_event(name.group(), name.event()) {
                 return Err(Error::no_event(name));
             }
-            let obstacle = Obstacle::new(
-                "NOT_A_KPROBE",
-                format!("it is not a kprobe event: `kprobectl add {name}` records it"),
-            );
-            return Err(refused(obstacle));
+            let message = format!("it is not a kprobe event: `kprobectl add {name}` records it");
+            return Err(refused(Obstacle::new("NOT_A_KPROBE", message)));
         };
         let checker = Arc::clone(&self.parts.checker);
         let found = judge(&checker, &mut checker.recent_facts(), (name.group(), name.event()), &lines);
@@ -171,8 +165,7 @@ impl Controller {
         let checker = &*self.parts.checker;
         let (definition, notations) =
             of_stored(checker, &job.probe.spec.definition, &mut checker.recent_facts())?;
-        let reader = (self.tracefs(), checker);
-        let (id, source) = event_source(reader, &job.probe.record, (&definition, &notations))?;
+        let source = event_source(&self.parts, &job.probe.record, (&definition, &notations))?;
         if job.is_next(&Step::Disable) {
             job.take_step(|_probe, _step| Ok(self.parts.instance.set_enabled(&own.name, false)?));
             self.readers.drain();
@@ -180,7 +173,7 @@ impl Controller {
         let counts = self.tracefs().hit_counts().unwrap_or_default();
         job.until_now = Some(counts.of(&own).unwrap_or_default());
         job.probe.schema = Some(Arc::clone(&source.origin.schema));
-        self.sources.insert([(id, Arc::clone(&source))]);
+        self.sources.insert([(source.origin.type_id, Arc::clone(&source))]);
         job.source = Some(source);
         Ok(())
     }

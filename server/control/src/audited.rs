@@ -37,14 +37,7 @@ pub(super) fn entry(change: &'static str, (caller, rule): (&Caller, Option<RuleN
         change: change.to_owned(),
         rule: rule.map(|rule| rule.to_string()).unwrap_or_default(),
         operation: caller.operation.to_string(),
-        ..by(Action::Changed, caller)
-    }
-}
-
-fn by(action: Action, caller: &Caller) -> Entry {
-    Entry {
-        method: caller.method.map(|method| method.name().to_owned()).unwrap_or_default(),
-        ..Entry::new(action, caller.principal.to_string())
+        ..caller.entry(Action::Changed)
     }
 }
 
@@ -69,7 +62,7 @@ pub(super) fn refused(asked: &Asked, error: &Error) -> Option<Entry> {
         probe,
         definition: definition.to_owned(),
         reason: error.to_string(),
-        ..by(Action::Refused, &asked.caller)
+        ..asked.caller.entry(Action::Refused)
     })
 }
 

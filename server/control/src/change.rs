@@ -200,9 +200,7 @@ impl Controller {
         // What the daemon does to bring a probe to what it was is not followed by the same once more.
         let asked: HashSet<_> =
             works.iter().filter(|work| work.entry.is_some()).map(|work| work.group).collect();
-        let outs = self.take_back(&there);
-        let left: HashSet<_> =
-            there.iter().zip(outs).filter(|(_, is_out)| !is_out).map(|(probe, _)| probe.uid).collect();
+        let left = self.take_back(&there);
         let (mut reverted, mut entries, mut before) = (Vec::new(), Vec::new(), Vec::new());
         for (work, edit) in of_failed() {
             let uid = work.probe().uid;

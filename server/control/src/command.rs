@@ -295,41 +295,26 @@ impl ControlHandle {
     }
 
     /// Creates a probe.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn create(&self, caller: &Caller, request: CreateRequest) -> Result<Arc<Probe>, Error> {
         self.planned("create", caller, Change::Create(request)).await?.0.probe()
     }
 
     /// Changes a probe.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn update(&self, caller: &Caller, request: UpdateRequest) -> Result<Arc<Probe>, Error> {
         self.planned("update", caller, Change::Update(request)).await?.0.probe()
     }
 
     /// Removes a probe. Returns its name and last hit counts.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn remove(&self, caller: &Caller, request: RemoveRequest) -> Result<Removed, Error> {
         self.planned("remove", caller, Change::Remove(request)).await?.0.removed()
     }
 
     /// Reads the current hit counts of all probes.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn hit_profiles(&self) -> Result<Vec<HitProfile>, Error> {
         self.look("hit profiles", async |controller| controller.hit_profiles()).await
     }
 
     /// Reads the current hit counts of all probes with the daemon's own part of them.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn counted_hits(&self) -> Result<Vec<CountedHits>, Error> {
         self.act("counted hits", None, async |controller| controller.counted_hits()).await
     }
@@ -348,9 +333,6 @@ impl ControlHandle {
     }
 
     /// Reads the ledger.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn ledger(&self) -> Result<Ledger, Error> {
         self.act("ledger", None, async |controller| controller.ledger()).await
     }
@@ -377,9 +359,6 @@ impl ControlHandle {
     }
 
     /// Makes a probe of an event that the kernel has. Returns it, and what would be done if that was only checked.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn adopt(
         &self,
         caller: &Caller,

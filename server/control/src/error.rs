@@ -387,9 +387,7 @@ impl From<CheckError> for Error {
         match error {
             CheckError::Definition { text, diagnostics } => Self::definition(&text, &diagnostics),
             CheckError::Facts(error) => error.into(),
-            CheckError::NoKprobeEvents => {
-                Self::new(Reason::NO_KPROBE_EVENTS, CheckError::NoKprobeEvents.to_string())
-            }
+            none @ CheckError::NoKprobeEvents => Self::new(Reason::NO_KPROBE_EVENTS, none.to_string()),
         }
     }
 }
@@ -433,14 +431,10 @@ impl From<LineError> for Error {
         let refused = Self::new(Reason { name, ..Reason::KERNEL_REFUSED }, error.to_string())
             .field(DEFINITION)
             .refused(error.error.errno(), RefusedBy::Kernel);
-        match &error.message {
-            Some(message) => {
-                let found = of_kernel(message, Reason::KERNEL_REFUSED);
-                let by = v1::RefusedBy::Kernel.into();
-                refused.diagnostics(&message.command, vec![v1::Diagnostic { by, ..found }])
-            }
-            None => refused,
-        }
+        let Some(message) = &error.message else { return refused };
+        let found = of_kernel(message, Reason::KERNEL_REFUSED);
+        let by = v1::RefusedBy::Kernel.into();
+        refused.diagnostics(&message.command, vec![v1::Diagnostic { by, ..found }])
     }
 }
 

@@ -80,9 +80,8 @@ impl Executor<'_> {
         if !self.parts.instance.filter(&own.name)?.is_empty() {
             self.parts.instance.set_filter(&own.name, "")?;
         }
-        let reader = (self.tracefs(), &*self.parts.checker);
-        let (id, made) = event_source(reader, &probe.record, (&basis.definition, &basis.notations()))?;
-        self.sources.insert([(id, Arc::clone(&made))]);
+        let made = event_source(self.parts, &probe.record, (&basis.definition, &basis.notations()))?;
+        self.sources.insert([(made.origin.type_id, Arc::clone(&made))]);
         probe.schema = Some(Arc::clone(&made.origin.schema));
         (probe.own, *source) = (Some(own), Some(made));
         Ok(())
@@ -110,8 +109,7 @@ impl Executor<'_> {
             return;
         }
         let before = self.tracefs().registered().ok();
-        let lines: Vec<_> = jobs.iter().map(|job| job.probe.kernel_definition.clone()).collect();
-        let lines: Vec<_> = lines.iter().map(String::as_str).collect();
+        let lines: Vec<_> = jobs.iter().map(|job| job.probe.kernel_definition.as_str()).collect();
         let outcomes = self.tracefs().define_kprobes(&lines);
         for (job, outcome) in jobs.iter_mut().zip(outcomes) {
             job.take_step(|_probe, _step| outcome.map_err(Error::from));
@@ -120,10 +118,8 @@ impl Executor<'_> {
         let after = self.tracefs().registered().ok();
         let list = self.tracefs().kprobe_list();
         for job in &mut jobs {
-            let found = match &list {
-                Ok(list) => self.find(list, job),
-                Err(error) => Err(error.again().into()),
-            };
+            let list = list.as_ref().map_err(|error| Error::from(error.again()));
+            let found = list.and_then(|list| self.find(list, job));
             job.require(found);
         }
         jobs.retain(|job| job.outcome.is_ok());
@@ -149,8 +145,7 @@ impl Executor<'_> {
         probe.record.kernel_listing.clone_from(&own.listing);
         probe.own = Some(own);
         let Some(basis) = &job.basis else { return Ok(()) };
-        let reader = (self.tracefs(), &*self.parts.checker);
-        let (_id, source) = event_source(reader, &probe.record, (&basis.definition, &basis.notations()))?;
+        let source = event_source(self.parts, &probe.record, (&basis.definition, &basis.notations()))?;
         probe.schema = Some(Arc::clone(&source.origin.schema));
         job.source = Some(source);
         Ok(())
@@ -286,14 +281,7 @@ impl Executor<'_> {
         schema: Option<&Arc<Schema>>,
     ) -> Result<(), Error> {
         own::require(self.tracefs().presence(event)?, &event.name)?;
-        own::refuse_harm(self.tracefs(), &event.name, filter)?;
-        let recorded = own::recorded_filter(filter, schema);
-        let recorded = recorded.map_err(|found| Error::refused_filter("filter", filter, &found))?;
-        self.try_filter(event, &recorded).map_err(|refused| {
-            let found = schema.and_then(|schema| self.what_is_wrong(filter, schema));
-            Error::kernel_filter(("filter", filter), &refused, found.as_ref())
-        })?;
-        own::refuse_misread("filter", filter, schema)?;
+        let recorded = self.judge_written(event, ("filter", filter), schema)?;
         // The proofs that its fields were read can make it too long for the kernel.
         let whole = own::kernel_filter(self.tracefs(), &event.name, filter, schema)?;
         if whole == recorded {
@@ -303,8 +291,26 @@ impl Executor<'_> {
         judged.map_err(|refused| Error::kernel_filter(("filter", &whole), &refused, None))
     }
 
+    /// The same of what is written in this field of a request alone. Returns it over what the kernel records.
+    pub(super) fn judge_written(
+        &self,
+        event: &OwnEvent,
+        (field, filter): (&'static str, &str),
+        schema: Option<&Arc<Schema>>,
+    ) -> Result<String, Error> {
+        own::refuse_harm(self.tracefs(), &event.name, filter)?;
+        let recorded = own::recorded_filter(filter, schema);
+        let recorded = recorded.map_err(|found| Error::refused_filter(field, filter, &found))?;
+        self.try_filter(event, &recorded).map_err(|refused| {
+            let found = schema.and_then(|schema| self.what_is_wrong(filter, schema));
+            Error::kernel_filter((field, filter), &refused, found.as_ref())
+        })?;
+        own::refuse_misread(field, filter, schema)?;
+        Ok(recorded)
+    }
+
     /// Has the kernel judge a filter as it is. The switch of an event of the host at the top level may be in use.
-    pub(super) fn try_filter(
+    fn try_filter(
         &self,
         event: &OwnEvent,
         filter: &str,
@@ -318,7 +324,7 @@ impl Executor<'_> {
     }
 
     /// The daemon's own finding in a filter that the kernel refused.
-    pub(super) fn what_is_wrong(&self, filter: &str, schema: &Schema) -> Option<FilterError> {
+    fn what_is_wrong(&self, filter: &str, schema: &Schema) -> Option<FilterError> {
         let facts = self.parts.facts.current().ok();
         let functions = facts.as_ref().map(|facts| &facts.symbols as &dyn Functions);
         Filter::parse(filter).and_then(|filter| filter.check_for_kernel(schema, functions)).err()

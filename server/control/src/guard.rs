@@ -184,7 +184,7 @@ fn absent_module(probe: &Probe, outcome: &CheckOutcome, facts: &mut RecentFacts<
 pub(super) fn placed(checker: &Checker, probe: Probe, facts: &mut RecentFacts<'_>) -> Compared {
     let Ok(outcome) = checker.check_text(&probe.spec.definition, facts) else { return Ok(probe) };
     if let Some(refusal) = &outcome.report.refusal {
-        let trouble = Trouble::objection(refusal.clone().or_hint(|| outcome.nearest().hint()));
+        let trouble = Trouble::found(refusal.clone().or_hint(|| outcome.nearest().hint()));
         let footprint = Footprint::of(&outcome);
         return Err(Box::new(Held { trouble, guarded: probe.guarded, footprint }));
     }
@@ -212,7 +212,7 @@ fn look_at(
         denied.map_or(Ok(()), |trouble| Err(held(trouble)))
     };
     if let Some(objection) = outcome.report.objection.as_ref().filter(|_| is_in_module) {
-        let trouble = Trouble::objection(objection.clone().or_hint(|| outcome.nearest().hint()));
+        let trouble = Trouble::found(objection.clone().or_hint(|| outcome.nearest().hint()));
         return Err(held(trouble));
     }
     let clear = || Ok(guarded.with(None, &facts));

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use super::account::{Account, Losses, Sample, Terms};
-use super::controller::{Controller, LiveProbe};
+use super::controller::Controller;
 use super::sample::KernelHits;
 use super::{Probe, ProbeState};
 use crate::error::Error;
@@ -102,8 +102,7 @@ impl Controller {
     /// From here on everything is counted: what an earlier run of the daemon had recorded has been
     /// read.
     pub(super) fn begin_ledger(&mut self) -> Result<(), Error> {
-        let mut held = Held::default();
-        let (hits, read) = self.moment_when_all_is_read(&mut held)?;
+        let (hits, read, held, since) = self.moment_when_all_is_read()?;
         for probe in self.parts.registry.all() {
             if let Some(live) = self.live.get_mut(&probe.uid) {
                 let hits = hits.get(&probe.name).copied().unwrap_or_default();
@@ -113,14 +112,11 @@ impl Controller {
         }
         // A daemon that was killed may have left it off.
         self.parts.instance.set_recording(true)?;
-        for name in &held.probes {
+        for name in &held {
             self.switch_own(name, true)?;
         }
-        if let Some(since) = held.since {
-            tracing::info!(
-                probes = held.probes.len(),
-                "took the baseline of probes that are hit all the time"
-            );
+        if !held.is_empty() {
+            tracing::info!(probes = held.len(), "took the baseline of probes that are hit all the time");
             // The kernel does not count the hits of a probe that is off.
             self.tell_pause(PauseReason::Baseline, since, None);
         }
@@ -132,8 +128,9 @@ impl Controller {
     /// read. If nothing is recorded while the buffers are read to their end, the counts of read
     /// events before and after the kernel's counts are equal, and that is such a moment. For probes
     /// that record all the time the daemon makes one: it switches them off, so that the kernel does
-    /// not count their hits either, and puts them into `held`.
-    fn moment_when_all_is_read(&self, held: &mut Held) -> Result<(KernelHits, Read), Error> {
+    /// not count their hits either. Returns them too, and since when they are off, if there are any.
+    fn moment_when_all_is_read(&self) -> Result<(KernelHits, Read, Vec<ProbeName>, Instant), Error> {
+        let (mut held, mut since) = (Vec::<ProbeName>::new(), Instant::now());
         let mut trials = 0_u32;
         let mut hits_before = self.kernel_hits()?;
         let mut before = self.read_all();
@@ -152,18 +149,20 @@ impl Controller {
             let counted = probes.iter().filter(|probe| probe.kind != ProbeKind::Event);
             let ours = counted.filter(|probe| self.live.contains_key(&probe.uid));
             // One that was off and was still read had events from before.
-            let hot = ours.filter(|probe| is_hot(probe) && !held.probes.contains(&probe.name));
+            let hot = ours.filter(|probe| is_hot(probe) && !held.contains(&probe.name));
             let hot: Vec<_> = hot.map(|probe| probe.name.clone()).collect();
             if hot.is_empty() {
-                return Ok((hits, read));
+                return Ok((hits, read, held, since));
             }
             trials += 1;
             if trials > QUIET_TRIALS {
-                held.since.get_or_insert_with(Instant::now);
+                if held.is_empty() {
+                    since = Instant::now();
+                }
                 for name in &hot {
                     self.switch_own(name, false)?;
                 }
-                held.probes.extend(hot);
+                held.extend(hot);
             }
             (hits_before, before) = (hits, read);
         }
@@ -249,35 +248,19 @@ impl Controller {
         };
         let ledger_of = |probe: &Arc<Probe>| {
             let live = self.live.get(&probe.uid)?;
-            if probe.kind == ProbeKind::Event {
-                return Some(host_event_ledger(probe, live, read.losses()));
-            }
-            let sample = read.sample(probe.uid, *hits.get(&probe.name)?);
-            let (uid, name) = (probe.uid, probe.name.clone());
-            Some(ProbeLedger { uid, name, has_hits: true, terms: live.account.terms(&sample) })
+            let has_hits = probe.kind != ProbeKind::Event;
+            let terms = if has_hits {
+                live.account.terms(&read.sample(probe.uid, *hits.get(&probe.name)?))
+            } else {
+                // Of an event of the host only what was read of it is known.
+                let lost = (read.losses() == Losses::default()).then_some(0);
+                Terms { counts: live.source.counts(), lost, shared: true, ..Terms::default() }
+            };
+            Some(ProbeLedger { uid: probe.uid, name: probe.name.clone(), has_hits, terms })
         };
         let probes = self.parts.registry.all().iter().filter_map(ledger_of).collect();
         Ok((probes, read, settled))
     }
-}
-
-/// What is known of an event of the host: only what was read of it.
-fn host_event_ledger(probe: &Probe, live: &LiveProbe, losses: Losses) -> ProbeLedger {
-    let terms = Terms {
-        counts: live.source.counts(),
-        lost: (losses == Losses::default()).then_some(0),
-        shared: true,
-        ..Terms::default()
-    };
-    ProbeLedger { uid: probe.uid, name: probe.name.clone(), has_hits: false, terms }
-}
-
-/// Probes that are switched off until the ledger has begun.
-#[derive(Debug, Default)]
-struct Held {
-    probes: Vec<ProbeName>,
-    /// Since when.
-    since: Option<Instant>,
 }
 
 /// Why own hits are not known: the kernel drops both without a trace.

@@ -71,15 +71,13 @@ pub use command::{
 };
 pub use controller::{CommandQueue, Controller, ControllerParts, OnExit};
 pub use footprint::Footprint;
-pub use foreign::Foreign;
-pub use foreign::place;
+pub use foreign::{Foreign, place};
 pub use guard::Guarded;
 pub use lease::{Hold, Holds};
 pub use ledger::{CountedHits, Ledger, ProbeLedger};
 pub use livepatched::livepatch_warning;
 pub use names::Names;
-pub use observed::altered;
-pub use observed::{KPROBES_ON, Observed};
+pub use observed::{KPROBES_ON, Observed, altered};
 pub use observer::{Observer, ProbeStates, ftrace_enabled};
 pub use plan::PlannedStep;
 pub use probe::{Probe, ProbeState, Trouble};

@@ -29,14 +29,11 @@ pub(super) fn warning(
     (location, kind, arming): (&str, ProbeKind, Option<Arming>),
     text: &str,
 ) -> Option<Diagnostic> {
-    let (module, place) = match location.split_once(':') {
-        Some((module, place)) => (Some(module), place),
-        None => (None, location),
-    };
+    let (module, place) =
+        location.split_once(':').map_or((None, location), |(module, place)| (Some(module), place));
     let (function, offset) = place.rsplit_once('+')?;
     // The compiler moves code that is rarely run out of a function: nothing else leads there.
-    let function = function.strip_suffix(".cold").map_or((function, false), |whole| (whole, true));
-    let (function, is_cold) = function;
+    let (function, is_cold) = function.strip_suffix(".cold").map_or((function, false), |whole| (whole, true));
     let is_at_entry = arming.map_or(offset == "0x0", |arming| arming == Arming::Ftrace);
     // With a call, whichever function runs then.
     let fires = !is_cold && (kind == ProbeKind::Return || is_at_entry);
@@ -44,11 +41,7 @@ pub(super) fn warning(
     let (message, hint) = effect(redirect, (function, offset), fires.then_some(kind));
     let start = text.find(function).unwrap_or_default();
     let end = if text.contains(function) { start + function.len() } else { text.len() };
-    let warning = Diagnostic::warning(Code::Livepatched, Span::new(start, end), message);
-    Some(match hint {
-        Some(hint) => warning.with_hint(hint),
-        None => warning,
-    })
+    Some(Diagnostic { hint, ..Diagnostic::warning(Code::Livepatched, Span::new(start, end), message) })
 }
 
 /// What a livepatch does to a probe at this place, and what to do if the kernel ignores it for some tasks at least.

@@ -34,19 +34,14 @@ impl Names {
     pub fn new(tracefs: Tracefs, registry: Arc<Registry>) -> Self {
         Self { tracefs, registry }
     }
-
-    fn is_taken(&self, group: &str, event: &str) -> bool {
-        let is_ours = || ProbeName::new(group, event).is_ok_and(|name| self.registry.get(&name).is_some());
-        self.tracefs.has_event(group, event) || is_ours()
-    }
 }
 
 impl NamesInUse for Names {
     fn free_event(&self, group: &str, wanted: &str, claimed: &HashSet<ProbeName>) -> String {
         let mut event = wanted.to_owned();
+        let is_known = |name: ProbeName| claimed.contains(&name) || self.registry.get(&name).is_some();
         for number in 2.. {
-            let is_claimed = ProbeName::new(group, &event).is_ok_and(|name| claimed.contains(&name));
-            if !is_claimed && !self.is_taken(group, &event) {
+            if !ProbeName::new(group, &event).is_ok_and(is_known) && !self.tracefs.has_event(group, &event) {
                 break;
             }
             let suffix = format!("_{number}");
@@ -172,19 +167,17 @@ struct Existing {
 
 impl Existing {
     fn read(line: &str, facts: &KernelFacts, features: &Features) -> Self {
+        let is_return = line.starts_with('r');
         // Hidden arguments are not part of the request.
-        let definition = match parse(&without_guards(line), features) {
-            Ok(Definition::Probe(definition)) => Some(definition),
-            _ => None,
+        let Ok(Definition::Probe(definition)) = parse(&without_guards(line), features) else {
+            return Self { is_return, definition: None };
         };
         // Arguments without a type have the type of the parameter, if the kernel knows it: other kernels list what
         // they read.
-        let resolved = definition.map(|definition| {
-            let resolution =
-                features.btf_args.then(|| typed::resolve(&definition, facts, features).ok()).flatten();
-            resolution.map_or(definition, |resolution| resolution.definition)
-        });
-        Self { is_return: line.starts_with('r'), definition: resolved }
+        let resolution =
+            features.btf_args.then(|| typed::resolve(&definition, facts, features).ok()).flatten();
+        let definition = resolution.map_or(definition, |resolution| resolution.definition);
+        Self { is_return, definition: Some(definition) }
     }
 }
 

@@ -182,15 +182,13 @@ pub(super) fn state(probe: &Probe, event: &ObservedEvent, switches: &Switches) -
             format!("remove the other lines of `{}` from `kprobe_events`", probe.name),
         );
     }
-    match (Trouble::all(&troubles), probe.tripped()) {
-        (Some(trouble), _) => ProbeState::Drifted(trouble),
-        (None, Some(why)) => ProbeState::Tripped(why),
+    match Trouble::all(&troubles) {
+        Some(trouble) => ProbeState::Drifted(trouble),
         // The daemon takes it out as soon as it notices.
-        (None, None) if *module_is_absent => {
+        None if *module_is_absent && probe.trip.is_none() => {
             ProbeState::HeldBack(Trouble::module_absent(probe.module().unwrap_or_default(), &probe.warnings))
         }
-        (None, None) if probe.is_to_record() => ProbeState::Armed,
-        (None, None) => ProbeState::Disabled,
+        None => probe.settled(),
     }
 }
 

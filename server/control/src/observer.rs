@@ -123,15 +123,12 @@ impl Observer {
     /// Whether the kernel does not arm a probe that is on. A probe that was off when the list was
     /// read can be armed by now.
     fn is_unarmed(&self, lists: &mut Lists, probe: &Probe) -> bool {
-        let Some(unarmed) = &lists.unarmed else { return false };
-        if !unarmed.has(probe) || lists.is_read {
-            return unarmed.has(probe);
+        let has = |lists: &Lists| lists.unarmed.as_ref().is_some_and(|unarmed| unarmed.has(probe));
+        if has(lists) && !lists.is_read {
+            self.unarmed.forget();
+            (lists.unarmed, lists.is_read) = (Some(self.unarmed()), true);
         }
-        self.unarmed.forget();
-        let now = self.unarmed();
-        let is_unarmed = now.has(probe);
-        (lists.unarmed, lists.is_read) = (Some(now), true);
-        is_unarmed
+        has(lists)
     }
 
     /// The livepatches of this host.

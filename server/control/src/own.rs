@@ -66,27 +66,21 @@ pub(super) fn stack_condition(probe: &Probe, filter: &str) -> Option<String> {
     of_others(filter, probe.schema.as_ref().filter(|_| probe.spec.stack)?)
 }
 
-/// Switches our event on or off in our instance. Returns what was found under its name: if that is
-/// not ours, nothing was changed.
+/// Switches our event on or off in our instance. Does nothing if what has its name is not ours.
 pub(super) fn switch(
     tracefs: &Tracefs,
     instance: &Instance,
     (probe, own): (&Probe, &OwnEvent),
     on: bool,
-) -> Result<Presence, TracefsError> {
-    let presence = tracefs.presence(own)?;
-    if !presence.is_ours() {
-        return Ok(presence);
+) -> Result<(), TracefsError> {
+    if !tracefs.presence(own)?.is_ours() {
+        return Ok(());
     }
     set_enabled(instance, probe, on)?;
-    if !on {
-        return Ok(presence);
-    }
-    let presence = tracefs.presence(own)?;
-    if presence == Presence::Foreign {
+    if on && tracefs.presence(own)? == Presence::Foreign {
         set_enabled(instance, probe, false)?;
     }
-    Ok(presence)
+    Ok(())
 }
 
 /// Switches the event of a probe off in our instance, and clears the filter of one of the host: nothing is left of it
@@ -108,27 +102,22 @@ pub(super) fn switch_off(instance: &Instance, probe: &Probe, found: Presence) ->
     Ok(())
 }
 
-/// Sets the filter of a probe in our instance; empty removes it. Returns what was found under its
-/// name: if that is not ours, nothing was changed.
+/// Sets the filter of a probe in our instance; empty removes it. Does nothing if what has its name is not ours.
 pub(super) fn set_filter(
     tracefs: &Tracefs,
     instance: &Instance,
     own: &OwnEvent,
     probe: &Probe,
-) -> Result<Presence, TracefsError> {
-    let presence = tracefs.presence(own)?;
-    if presence.is_ours() {
+) -> Result<(), TracefsError> {
+    if tracefs.presence(own)?.is_ours() {
         let filter = kernel_filter(tracefs, &own.name, &probe.spec.filter, probe.schema.as_ref())?;
         instance.set_filter(&own.name, &filter)?;
     }
-    Ok(presence)
+    Ok(())
 }
 
 /// Refuses a filter with which the kernel would harm the host.
 pub(super) fn refuse_harm(tracefs: &Tracefs, event: &ProbeName, filter: &str) -> Result<(), Error> {
-    if filter.is_empty() {
-        return Ok(());
-    }
     let harm = harm(filter, &read_format(tracefs, event)?);
     harm.map_or(Ok(()), |found| Err(Error::refused_filter("filter", filter, &found)))
 }

@@ -128,16 +128,11 @@ impl Trouble {
 
     /// A probe whose module is not loaded. `warnings` are those of its definition.
     pub(super) fn module_absent(module: &str, warnings: &[Diagnostic]) -> Self {
-        let code = Code::ModuleAbsent.name();
         if let Some(known) = warnings.iter().find(|warning| warning.code == Code::ModuleAbsent) {
-            return Self {
-                code,
-                reason: known.message.clone(),
-                hint: known.hint.clone().unwrap_or_default(),
-            };
+            return Self::found(known.clone());
         }
         Self {
-            code,
+            code: Code::ModuleAbsent.name(),
             reason: format!(
                 "its module `{module}` is not loaded: its address is checked, and the probe defined, when the module is loaded"
             ),
@@ -167,9 +162,9 @@ impl Trouble {
         self.waits_for_module() || self.code == Self::EVENT_ABSENT
     }
 
-    /// This daemon's own refusal of a place.
-    pub(super) fn objection(refusal: Diagnostic) -> Self {
-        Self { code: refusal.code.name(), reason: refusal.message, hint: refusal.hint.unwrap_or_default() }
+    /// What a check has found.
+    pub(super) fn found(found: Diagnostic) -> Self {
+        Self { code: found.code.name(), reason: found.message, hint: found.hint.unwrap_or_default() }
     }
 
     /// Several troubles as one, with the code of the first. Absent if there are none.
@@ -181,10 +176,8 @@ impl Trouble {
                 hints.push(&trouble.hint);
             }
         }
-        let hint = hints.join("; ");
         let reasons: Vec<_> = troubles.iter().map(|trouble| trouble.reason.as_str()).collect();
-        let reason = reasons.join("; ");
-        Some(Self { code, reason, hint })
+        Some(Self { code, reason: reasons.join("; "), hint: hints.join("; ") })
     }
 }
 

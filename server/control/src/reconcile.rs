@@ -83,10 +83,8 @@ pub(super) async fn find(
             None if is_wanted && probe.own.is_some() => probe.settled(),
             None if is_wanted => ProbeState::Pending,
             // Its event is removed with those of all others whose time is over.
-            None => {
-                let over = expired(&probe, &leases.now()).map(|(_, trouble)| ProbeState::Expired(trouble));
-                over.unwrap_or(ProbeState::Pending)
-            }
+            None => expired(&probe, &leases.now())
+                .map_or(ProbeState::Pending, |(_, trouble)| ProbeState::Expired(trouble)),
         };
         // A damaged row has nothing that could be brought back, and may have something to be taken out.
         if is_wanted && (probe.own.is_some() || state == ProbeState::Pending) {
@@ -233,10 +231,9 @@ fn still_recorded(
     record: &Record,
 ) -> Option<(ProbeUid, LiveProbe)> {
     let (definition, notations) = of_stored(&parts.checker, &record.spec.definition, facts).ok()?;
-    let reader = (&parts.mounted.tracefs, &*parts.checker);
-    match event_source(reader, record, (&definition, &notations)) {
-        Ok((id, source)) => {
-            sources.insert([(id, Arc::clone(&source))]);
+    match event_source(parts, record, (&definition, &notations)) {
+        Ok(source) => {
+            sources.insert([(source.origin.type_id, Arc::clone(&source))]);
             Some((record.uid, LiveProbe { source, ever_enabled: true, account: Account::default() }))
         }
         Err(error) => {

@@ -90,30 +90,24 @@ impl Controller {
         Ok(self.hit_profiles()?.into_iter().map(|profile| (profile.uid, profile)).collect())
     }
 
-    /// Removes probes from the kernel that could not be stored. Returns whether each is out;
-    /// otherwise the database still says that it goes, and the next start removes it.
-    pub(super) fn take_back(&mut self, probes: &[Arc<Probe>]) -> Vec<bool> {
+    /// Removes probes from the kernel that could not be stored. Returns those that stay: the
+    /// database still says that they go, and the next start removes them.
+    pub(super) fn take_back(&mut self, probes: &[Arc<Probe>]) -> HashSet<ProbeUid> {
+        let mut left = HashSet::new();
         if probes.is_empty() {
-            return Vec::new();
+            return left;
         }
-        let outcomes = self.take_all_out_of_kernel(probes);
-        for (probe, outcome) in probes.iter().zip(&outcomes) {
-            if let Err(error) = outcome {
-                tracing::error!(probe = %probe.name, %error, "cannot remove a probe that could not be stored");
-                if let Some(own) = &probe.own
-                    && let Err(error) = own::switch(self.tracefs(), &self.parts.instance, (probe, own), false)
-                {
-                    tracing::error!(probe = %probe.name, %error, "cannot switch it off either");
-                }
+        for (probe, outcome) in probes.iter().zip(self.take_all_out_of_kernel(probes)) {
+            let Err(error) = outcome else { continue };
+            left.insert(probe.uid);
+            tracing::error!(probe = %probe.name, %error, "cannot remove a probe that could not be stored");
+            if let Some(own) = &probe.own
+                && let Err(error) = own::switch(self.tracefs(), &self.parts.instance, (probe, own), false)
+            {
+                tracing::error!(probe = %probe.name, %error, "cannot switch it off either");
             }
         }
-        outcomes.iter().map(Result::is_ok).collect()
-    }
-
-    /// Refuses when the kernel's event is not ours.
-    pub(super) fn require_own(&self, probe: &Probe) -> Result<(), Error> {
-        let list = self.tracefs().kprobe_list()?;
-        own::require(own::presence(self.tracefs(), &list, probe)?, &probe.name)
+        left
     }
 
     pub(super) fn forget_live(&mut self, gone: &[ProbeUid]) {
@@ -183,12 +177,9 @@ impl Controller {
     /// Switches probes off, in this way. Returns what was found under the name of each.
     fn switch_off(&self, probes: &[Arc<Probe>], end: End) -> Vec<Result<Presence, Error>> {
         let list = if probes.is_empty() { Ok(Arc::default()) } else { self.tracefs().kprobe_list() };
-        let list = match list {
-            Ok(list) => list,
-            Err(error) => return probes.iter().map(|_| Err(error.again().into())).collect(),
-        };
         let switch_off = |probe: &Arc<Probe>| -> Result<Presence, Error> {
-            let presence = own::presence(self.tracefs(), &list, probe)?;
+            let list = list.as_ref().map_err(TracefsError::again)?;
+            let presence = own::presence(self.tracefs(), list, probe)?;
             end(&self.parts.instance, probe, presence)?;
             Ok(presence)
         };
@@ -242,7 +233,7 @@ impl Controller {
         let (tracefs, instance) = (self.tracefs(), &self.parts.instance);
         let filtered = own::set_filter(tracefs, instance, event, probe);
         let restored =
-            filtered.and_then(|_found| own::switch(tracefs, instance, (probe, event), probe.is_to_record()));
+            filtered.and_then(|()| own::switch(tracefs, instance, (probe, event), probe.is_to_record()));
         if let Err(error) = restored {
             tracing::warn!(probe = %probe.name, %error, "a probe that could not be removed does not record");
         }
@@ -274,22 +265,15 @@ fn delete_off(tracefs: &Tracefs, probes: &[Arc<Probe>], outcomes: &mut [Result<P
         if is_off(outcome)
             && let Some(event) = probe.own.as_ref().filter(|event| !event.is_of_host())
         {
-            let deleted = match &list {
-                Ok(list) => tracefs.delete_own(list, event),
-                Err(error) => Err(error.again()),
-            };
-            match deleted {
+            let list = list.as_ref().map_err(TracefsError::again);
+            match list.and_then(|list| tracefs.delete_own(list, event)) {
                 Ok(Deleted::Done) => {}
                 Ok(Deleted::NotThere(found)) => *outcome = Ok(found),
-                Err(error) => *outcome = Err(removal_error(error, &probe.name)),
+                Err(error) if error.errno() == Errno::EBUSY as i32 => {
+                    *outcome = Err(Error::in_use(&probe.name));
+                }
+                Err(error) => *outcome = Err(error.into()),
             }
         }
     }
-}
-
-fn removal_error(error: TracefsError, name: &ProbeName) -> Error {
-    if error.errno() == Errno::EBUSY as i32 {
-        return Error::in_use(name);
-    }
-    error.into()
 }

@@ -102,9 +102,8 @@ impl Controller {
     pub(super) async fn reconcile(&mut self, force: bool) -> Reconciliation {
         let begun = Instant::now();
         self.triggers.take();
-        let probes = self.parts.registry.all();
         if force {
-            for probe in &probes {
+            for probe in self.parts.registry.all() {
                 self.retries.forget(probe.uid);
             }
             // Those that could not be removed when their time was over, too.

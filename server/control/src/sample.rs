@@ -7,12 +7,11 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
-use nix::time::{ClockId, clock_gettime};
-
 use super::Probe;
 use super::controller::{Controller, ControllerParts};
 use crate::error::Error;
 use crate::store::{Counted, Counters, HitRetention, StoreError, StoredProbe, Tick, TickOf};
+use kprobed_host::kernel::trace_clock_ns;
 use kprobed_host::tracefs::{HitCounts, ProfileRow, Tracefs};
 use kprobed_lang::model::{HitProfile, Hits, ProbeName, ProbeUid};
 
@@ -82,8 +81,7 @@ impl Sampler {
 /// When the host was booted, by the clock that counts while it sleeps: nothing was counted before,
 /// whatever a clock shows that was set.
 fn boot_time(now: SystemTime) -> SystemTime {
-    let up = clock_gettime(ClockId::CLOCK_BOOTTIME).map(Duration::from).unwrap_or_default();
-    now.checked_sub(up).unwrap_or(SystemTime::UNIX_EPOCH)
+    now.checked_sub(Duration::from_nanos(trace_clock_ns())).unwrap_or(SystemTime::UNIX_EPOCH)
 }
 
 /// How long it is until the next sample: they are taken at multiples of the interval since 1970, so

@@ -103,15 +103,14 @@ impl Sight {
         let function = symbol.strip_suffix("+0").unwrap_or(symbol);
         let functions: Vec<_> =
             Some(function).filter(|name| !name.contains('+')).map(str::to_owned).into_iter().collect();
-        let object = Object {
-            name: &name,
-            labels: &Labels::default(),
-            functions: &functions,
-            module: Some(module),
-            reads: Reads::NONE,
-            known: Known::Part,
-        };
-        self.rights.allows(&self.caller, Some(&object))
+        self.shows_named(&name, &functions, Some(module))
+    }
+
+    /// Whether something is shown of which no more than its name and its place are looked at.
+    fn shows_named(&self, name: &ProbeName, functions: &[String], module: Option<&str>) -> bool {
+        let (labels, reads) = (&Labels::default(), Reads::NONE);
+        let object = Object { name, labels, functions, module, reads, known: Known::Part };
+        self.sees_all || self.rights.allows(&self.caller, Some(&object))
     }
 
     /// Whether a difference between a file and the host is shown, which is about this probe, if about one. A file
@@ -135,15 +134,10 @@ impl Sight {
             _ if self.sees_all => deleted,
             Ok(mut names) => {
                 names.retain(|name| registry.get(name).is_some_and(|probe| self.shows(&probe)));
-                let text = String::new();
-                if names.is_empty() {
-                    Err(CheckError::Definition { text, diagnostics: none(delete) })
-                } else {
-                    Ok(names)
-                }
+                if names.is_empty() { Err(none(String::new(), delete)) } else { Ok(names) }
             }
             Err(CheckError::Definition { text, diagnostics }) if diagnostics.iter().any(is_about_names) => {
-                Err(CheckError::Definition { text, diagnostics: none(delete) })
+                Err(none(text, delete))
             }
             Err(error) => Err(error),
         }
@@ -155,11 +149,7 @@ impl Sight {
         let is_shown = match registry.get(&taken.name) {
             Some(probe) if taken.ours => self.shows(&probe),
             // Of an event of another program nothing is looked at here but its name.
-            _ => {
-                let (name, labels, reads) = (&taken.name, &Labels::default(), Reads::NONE);
-                let event = Object { name, labels, functions: &[], module: None, reads, known: Known::Part };
-                self.sees_all || self.rights.allows(&self.caller, Some(&event))
-            }
+            _ => self.shows_named(&taken.name, &[], None),
         };
         if !is_shown {
             let name = &taken.name;
@@ -174,8 +164,10 @@ impl Sight {
 }
 
 /// There is nothing to delete, as far as the caller may know.
-fn none(delete: &DeleteDefinition) -> Vec<Diagnostic> {
-    vec![Diagnostic::error(Code::NoSuchProbe, delete.span, "there is no such probe that you may see")]
+fn none(text: String, delete: &DeleteDefinition) -> CheckError {
+    let message = "there is no such probe that you may see";
+    let diagnostics = vec![Diagnostic::error(Code::NoSuchProbe, delete.span, message)];
+    CheckError::Definition { text, diagnostics }
 }
 
 #[cfg(test)]

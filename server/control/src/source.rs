@@ -7,6 +7,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
+use super::controller::ControllerParts;
 use crate::error::{Error, Reason};
 use crate::store::Record;
 use kprobed_host::kernel::RecentFacts;
@@ -49,22 +50,22 @@ pub(super) fn of_stored(
 
 /// Makes a source of a probe's event as the kernel describes it.
 pub(super) fn event_source(
-    (tracefs, checker): (&Tracefs, &Checker),
+    ControllerParts { mounted, checker, .. }: &ControllerParts,
     record: &Record,
     (definition, notations): (&ProbeDefinition, &Notations),
-) -> Result<(u16, Arc<EventSource>), Error> {
+) -> Result<Arc<EventSource>, Error> {
     let name = &record.name;
     let options = if definition.is_of_host_event() {
-        options_of_host_event(tracefs, checker, name)?
+        options_of_host_event(&mounted.tracefs, checker, name)?
     } else {
         CompileOptions { notations: notations.clone(), ..compile_options(definition) }
     };
     let options = CompileOptions { stack: record.spec.stack, ..options };
-    let (id, plan) = compiled(tracefs, name, &options)?;
+    let plan = compiled(&mounted.tracefs, name, &options)?;
     let schema_id = NEXT_SCHEMA_ID.fetch_add(1, Ordering::Relaxed);
     let source = EventSource::new(schema_id, record.uid, name.clone(), plan);
     source.origin.set_labels(record.spec.labels.clone());
-    Ok((id, Arc::new(source)))
+    Ok(Arc::new(source))
 }
 
 /// The fields of an event of the host.
@@ -73,15 +74,11 @@ pub fn host_event_fields(
     checker: &Checker,
     name: &ProbeName,
 ) -> Result<Arc<Schema>, Error> {
-    let (_id, plan) = compiled(tracefs, name, &options_of_host_event(tracefs, checker, name)?)?;
+    let plan = compiled(tracefs, name, &options_of_host_event(tracefs, checker, name)?)?;
     Ok(Arc::clone(plan.schema()))
 }
 
-fn compiled(
-    tracefs: &Tracefs,
-    name: &ProbeName,
-    options: &CompileOptions,
-) -> Result<(u16, CompiledFormat), Error> {
+fn compiled(tracefs: &Tracefs, name: &ProbeName, options: &CompileOptions) -> Result<CompiledFormat, Error> {
     let format = read_format(tracefs, name)?;
     let recorded = format.fields.iter().map(|field| field.name.as_str());
     let made =
@@ -93,8 +90,7 @@ fn compiled(
         );
         return Err(Error::bad_argument("stack", message));
     }
-    let plan = CompiledFormat::compile(&format, options).map_err(|error| bad_format(name, &error))?;
-    Ok((format.id, plan))
+    CompiledFormat::compile(&format, options).map_err(|error| bad_format(name, &error))
 }
 
 /// What the format of an event of the host does not say. If it is a kprobe of another program, its definition says

@@ -197,16 +197,10 @@ impl Excerpt {
         let from = begin.saturating_sub(around / 2).min(text.len() - limit);
         let to = text.floor_char_boundary(from + limit);
         let from = text.ceil_char_boundary(from);
-        let mut excerpt = String::new();
-        if from > 0 {
-            excerpt = format!("({from} bytes) ... ");
-        }
-        let mark = excerpt.len();
-        excerpt.push_str(&text[from..to]);
-        if to < text.len() {
-            excerpt = format!("{excerpt} ... ({} bytes)", text.len() - to);
-        }
-        Self { text: excerpt, from, to, mark }
+        let before = if from > 0 { format!("({from} bytes) ... ") } else { String::new() };
+        let rest = text.len() - to;
+        let after = if rest > 0 { format!(" ... ({rest} bytes)") } else { String::new() };
+        Self { text: format!("{before}{}{after}", &text[from..to]), from, to, mark: before.len() }
     }
 
     /// Position in the excerpt of an offset into the whole: at one of its ends if it was left out.

@@ -108,8 +108,7 @@ impl Triggers {
 
     /// Before the daemon writes: notices until now are changes by other programs.
     pub(super) fn set_apart(&mut self) {
-        let by_files = self.files.as_ref().is_some_and(FileWatch::drain);
-        if by_files {
+        if self.files.as_ref().is_some_and(FileWatch::drain) {
             self.note(Instant::now());
         }
     }

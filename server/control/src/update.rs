@@ -14,7 +14,7 @@ use super::job::Job;
 use super::judge::{Grounds, Judged, Work};
 use super::observed::{ObservedEvent, lost};
 use super::step::{self, Aim};
-use super::{Probe, ProbeState, Trouble};
+use super::{Probe, ProbeState};
 use crate::auth::Caller;
 use crate::error::{Error, Reason};
 use crate::store::{ProbeSpec, Record};
@@ -257,8 +257,7 @@ impl Controller {
                     (_, Some(event)) => lost(event),
                     (_, None) => lost(&ObservedEvent::Unknown("it was not looked at".to_owned())),
                 };
-                let (reason, hint) = (trouble.reason, trouble.hint);
-                Err(Error::not_in_kernel(&probe.name, &reason, &hint))
+                Err(Error::not_in_kernel(&probe.name, &trouble.reason, &trouble.hint))
             }
         }
     }
@@ -273,8 +272,7 @@ impl Controller {
             Ok(guarded) => guarded,
             Err(held) if held.trouble.waits_for_module() => held.guarded,
             Err(held) => {
-                let Trouble { reason, hint, .. } = &held.trouble;
-                return Err(Error::held_back(&probe.name, reason, hint));
+                return Err(Error::held_back(&probe.name, &held.trouble.reason, &held.trouble.hint));
             }
         };
         let definition = Arc::clone(&probe.spec.definition);

@@ -92,11 +92,9 @@ impl ProbeWatch {
         let (probes, position) = self.registry.log().all();
         self.position = Some(position);
         for probe in probes.into_iter().filter(|probe| (self.selects)(probe)) {
-            let event = WatchEvent::Present;
-            self.ready.push_back(Watched { event, probe: Some(probe), position: None });
+            self.ready.push_back(Watched { event: WatchEvent::Present, probe: Some(probe), position: None });
         }
-        let event = WatchEvent::Synced;
-        self.ready.push_back(Watched { event, probe: None, position: Some(position) });
+        self.ready.push_back(Watched { event: WatchEvent::Synced, probe: None, position: Some(position) });
     }
 
     /// Queues a change, as the probe was selected before it and is now.

@@ -14,7 +14,6 @@ pub use crate::start_error::StartError;
 pub use watchdog::Watched;
 
 use std::path::{Path, PathBuf};
-use std::str::FromStr as _;
 use std::sync::Arc;
 use std::thread;
 use std::time::{Duration, Instant, SystemTime};
@@ -249,12 +248,10 @@ impl App {
             config.listen.queue_memory_mib << 20,
         ));
         engine.hub = Some(Arc::clone(&hub));
-        let boot_id = BootId::from_str(&host.boot_id).map_err(|error| StartError::new(error.to_string()))?;
-        let history = match config.spool.options(&config.state) {
-            // Before anything is published, so that everything goes there.
-            Some(options) => Some(Arc::new(History::start(options, boot_id, &hub)?)),
-            None => None,
-        };
+        let boot_id = host.boot_id.parse::<BootId>().map_err(|error| StartError::new(error.to_string()))?;
+        // Before anything is published, so that everything goes there.
+        let history = config.spool.options(&config.state);
+        let history = history.map(|spool| History::start(spool, boot_id, &hub)).transpose()?.map(Arc::new);
         engine.history.clone_from(&history);
         // Before a probe is made or brought back.
         let unknown_uids = match &history {
@@ -306,7 +303,6 @@ impl App {
             cpus,
             start,
             started,
-            tracefs: tracefs.root().to_owned(),
             build_ids: Arc::new(BuildIds::read(&procfs, &sysfs)),
         };
         let (control, queue) = Controller::channel();

@@ -7,25 +7,26 @@ use std::path::{Path, PathBuf};
 
 use kprobed_host::tracefs::Mounted;
 
-use crate::config::export::{ClientTls, JsonLinesTarget};
-use crate::config::{Config, Tls};
+use crate::config::Config;
+use crate::config::export::JsonLinesTarget;
 use crate::sandbox::Files;
 
 /// What this configuration needs. `path` is the file that it is read from again.
 pub(super) fn files(config: &Config, path: Option<&Path>, mounted: &Mounted) -> Files {
     let export = &config.export;
     let mut read = vec![config.tracing.procfs.clone(), config.declarations.directory.clone()];
-    let servers =
-        [&config.listen.tls, &export.prometheus.as_ref().and_then(|prometheus| prometheus.tls.clone())];
-    read.extend(servers.into_iter().flatten().flat_map(of_server));
+    let scrapers = export.prometheus.as_ref().and_then(|prometheus| prometheus.tls.as_ref());
+    let servers = config.listen.tls.iter().chain(scrapers);
+    let servers = servers.flat_map(|tls| [&tls.certificate, &tls.key, &tls.client_ca]);
     let clients = [
         export.otlp.as_ref().and_then(|otlp| otlp.tls.as_ref()),
         export.nats.as_ref().and_then(|nats| nats.tls.as_ref()),
     ];
-    read.extend(clients.into_iter().flatten().flat_map(of_client));
-    let secrets = export.nats.iter().flat_map(|nats| nats.secrets().map(|(_setting, path)| path.as_path()));
-    let single = secrets.chain(path).chain(config.host.labels_file.as_deref());
-    read.extend(single.filter_map(directory));
+    let clients = clients.into_iter().flatten();
+    let clients = clients.flat_map(|tls| [Some(&tls.ca), tls.certificate.as_ref(), tls.key.as_ref()]);
+    let secrets = export.nats.iter().flat_map(|nats| nats.secrets().map(|(_setting, path)| path));
+    let single = servers.chain(clients.flatten()).chain(secrets).map(PathBuf::as_path);
+    read.extend(single.chain(path).chain(config.host.labels_file.as_deref()).filter_map(directory));
 
     let mut written = vec![
         mounted.tracefs.root().to_owned(),
@@ -40,15 +41,6 @@ pub(super) fn files(config: &Config, path: Option<&Path>, mounted: &Mounted) -> 
     Files { read, written }
 }
 
-fn of_server(tls: &Tls) -> Vec<PathBuf> {
-    [&tls.certificate, &tls.key, &tls.client_ca].into_iter().filter_map(|path| directory(path)).collect()
-}
-
-fn of_client(tls: &ClientTls) -> Vec<PathBuf> {
-    let paths = [Some(&tls.ca), tls.certificate.as_ref(), tls.key.as_ref()];
-    paths.into_iter().flatten().filter_map(|path| directory(path)).collect()
-}
-
 /// The directory of a file, from the root on.
 fn directory(path: &Path) -> Option<PathBuf> {
     Some(std::path::absolute(path).ok()?.parent()?.to_owned())
@@ -59,7 +51,7 @@ mod tests {
     use kprobed_host::tracefs::Tracefs;
 
     use super::*;
-    use crate::config::Config;
+    use crate::config::Tls;
 
     #[test]
     fn each_setting_that_is_a_path_is_there() {

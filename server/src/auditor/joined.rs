@@ -41,9 +41,10 @@ impl Joined {
             repeated.more += 1;
             return None;
         }
+        let new = Repeated { until: now + WINDOW, more: 0 };
         let of_one = self.known.keys().filter(|known| known.principal == entry.principal).count();
         if of_one < MOST_OF_ONE && self.known.len() < MOST {
-            self.known.insert(entry.clone(), Repeated { until: now + WINDOW, more: 0 });
+            self.known.insert(entry.clone(), new);
             return Some(entry);
         }
         // A principal is a name in a certificate, of which an authority can issue any number.
@@ -52,7 +53,6 @@ impl Joined {
             reason: "further requests, too many to list".to_owned(),
             ..Entry::new(entry.action, principal)
         };
-        let new = Repeated { until: now + WINDOW, more: 0 };
         self.known.entry(rest).or_insert(new).more += 1;
         None
     }

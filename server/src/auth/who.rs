@@ -57,7 +57,8 @@ fn cgroup(text: &str) -> Option<String> {
 pub struct Who {
     found: OnceCell<Arc<Principal>>,
     peer: Option<(Peer, PathBuf)>,
-    not_after: Option<SystemTime>,
+    /// When the proof ends. Absent for one that holds as long as the connection.
+    pub(crate) not_after: Option<SystemTime>,
 }
 
 impl Who {
@@ -89,11 +90,6 @@ impl Who {
         }
         let not_after = read.as_ref().and_then(certificate_end);
         Self { not_after, ..Self::known(Principal::Certificate { uris, dns }) }
-    }
-
-    /// When the proof ends. Absent for one that holds as long as the connection.
-    pub(crate) fn not_after(&self) -> Option<SystemTime> {
-        self.not_after
     }
 
     /// The principal, if it was needed before.
@@ -140,10 +136,10 @@ mod tests {
         let who = Who::certificate(certificate.der());
         assert_eq!(who.found().unwrap().as_ref(), &expected);
         // 1 January 2030.
-        assert_eq!(who.not_after(), Some(SystemTime::UNIX_EPOCH + Duration::from_hours(525_960)));
+        assert_eq!(who.not_after, Some(SystemTime::UNIX_EPOCH + Duration::from_hours(525_960)));
         let nameless = Principal::Certificate { uris: Vec::new(), dns: Vec::new() };
         let who = Who::certificate(&CertificateDer::from(&b"no certificate"[..]));
-        assert_eq!((who.found().unwrap().as_ref(), who.not_after()), (&nameless, None));
+        assert_eq!((who.found().unwrap().as_ref(), who.not_after), (&nameless, None));
     }
 
     #[test]

@@ -88,8 +88,7 @@ fn listen(config: &Config) -> Vec<Problem> {
         (Some(_), _) if config.role.is_none() => found.push(Problem::warning(
             "listen.tcp",
             "without a `[[role]]` every call over `listen.tcp` is refused: only root and the group of the socket have rights, \
-             on the socket"
-                .to_owned(),
+             on the socket",
             "add `[[role]]` sections, as `kprobed.example.toml` shows",
         )),
         (None, Some(_)) => found.push(Problem::warning(
@@ -131,7 +130,10 @@ fn tracing(config: &Config, host: HostSize) -> Vec<Problem> {
         let shown = &instance[..instance.floor_char_boundary(60)];
         Problem::value("tracing.instance", shown, why, hint)
     }));
-    found.extend(at_least("tracing.buffer_kib", tracing.buffer_kib, 16));
+    if tracing.buffer_kib < 16 {
+        let why = "it must be at least 16";
+        found.push(Problem::value("tracing.buffer_kib", tracing.buffer_kib, why, "use 16"));
+    }
     let (cpus, memory_mib) = (host.cpus, host.memory_kib / 1024);
     if tracing.buffer_kib > host.most_buffer_kib().max(16) {
         let total_mib = u128::from(tracing.buffer_kib) * u128::from(cpus) / 1024;
@@ -225,12 +227,6 @@ fn budget(budget: &Budget) -> Vec<Problem> {
         .filter_map(|(setting, ns_per_s)| within(setting, ns_per_s, LEAST_NS_PER_S..=MOST_NS_PER_S))
         .map(|problem| Problem { hint: format!("{}, or 0 for no limit", problem.hint), ..problem });
     limits.collect()
-}
-
-fn at_least(setting: &str, value: u64, least: u64) -> Option<Problem> {
-    let too_small =
-        || Problem::value(setting, value, format!("it must be at least {least}"), format!("use {least}"));
-    (value < least).then(too_small)
 }
 
 pub(super) fn within(setting: &str, value: u64, range: RangeInclusive<u64>) -> Option<Problem> {

@@ -52,7 +52,7 @@ pub struct Walked {
 }
 
 /// The position of an exporter in the log, as far as it has read.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Walk {
     place: Option<Cursor>,
     /// Nothing was sent of the run of the daemon that this is in.
@@ -66,18 +66,12 @@ pub(super) struct Walk {
 
 impl Walk {
     /// Begins at a cursor; without one, at the beginning of the first epoch.
-    pub(super) const fn from(place: Option<Cursor>) -> Self {
-        Self {
-            place,
-            is_new: false,
-            jumped: 0,
-            missing: 0,
-            walked: Walked { places: 0, selected: 0, not_selected: 0, expired: 0, unknown_gaps: 0 },
-        }
+    pub(super) fn from(place: Option<Cursor>) -> Self {
+        Self { place, ..Self::default() }
     }
 
     /// Begins at a cursor of a run of which nothing was sent.
-    pub(super) const fn first(place: Cursor) -> Self {
+    pub(super) fn first(place: Cursor) -> Self {
         Self { is_new: true, ..Self::from(Some(place)) }
     }
 

@@ -81,11 +81,6 @@ impl Backoff {
         let percent = u32::try_from(random % 51).unwrap_or(0);
         full.saturating_sub(full / 100 * percent)
     }
-
-    /// Starts again with the first wait.
-    fn reset(&mut self) {
-        self.failures = 0;
-    }
 }
 
 /// An exporter that is to be run.
@@ -112,7 +107,7 @@ impl<S: Sink> Exporter<S> {
             let round = self.round(&mut first, &mut place, &mut unsaved, &mut backoff).await;
             let Err(error) = round else { break };
             let own = backoff.next(random.hash_one(SystemTime::now()));
-            let wait = own.max(error.wait().unwrap_or_default());
+            let wait = own.max(error.wait.unwrap_or_default());
             self.shared.begin_at(place.or(first));
             self.shared.failed(&error.to_string(), SystemTime::now() + wait);
             tokio::select! {
@@ -127,8 +122,8 @@ impl<S: Sink> Exporter<S> {
     /// receiver does not take yet is sent later, by the next run of the daemon if need be.
     async fn begin(&mut self) -> Option<Cursor> {
         let first = Cursor { sequence: self.parts.hub.sequence(), ..self.parts.log.now };
-        let Ok(None) = self.parts.store.exporter_place(self.shared.name()).await else { return None };
-        let saved = self.parts.store.set_exporter_place(self.shared.name(), first).await;
+        let Ok(None) = self.parts.store.exporter_place(self.shared.name).await else { return None };
+        let saved = self.parts.store.set_exporter_place(self.shared.name, first).await;
         self.shared.saved(saved.err().map(|error| error.to_string()));
         Some(first)
     }
@@ -151,7 +146,7 @@ impl<S: Sink> Exporter<S> {
                 *place = Some(own);
             }
             None if place.is_none() => {
-                let stored = self.parts.store.exporter_place(self.shared.name()).await;
+                let stored = self.parts.store.exporter_place(self.shared.name).await;
                 let stored = stored.map_err(|error| SinkError::new("read where the exporter was", error))?;
                 *place = stored.or(*first);
             }
@@ -180,10 +175,10 @@ impl<S: Sink> Exporter<S> {
                 };
                 let chunk = pump.gather(item, &mut walk, &self.policy).await;
                 let mut answer = Sent::default();
-                if !chunk.is_empty() {
+                if !chunk.items.is_empty() {
                     let sent = within_time("send", timeout, &stopping, self.sink.send(&chunk)).await;
                     answer = sent.inspect_err(|_| self.shared.not_taken())?;
-                    backoff.reset();
+                    *backoff = Backoff::default();
                     *first = None;
                 }
                 self.shared.settled(chunk.end, &chunk.walked, &answer);
@@ -223,7 +218,7 @@ impl<S: Sink> Exporter<S> {
         let feed = match self.feed(start(place.map(HistoryStart::Cursor))).await {
             // The history is another one: that of this directory was lost, or is a copy.
             Err(FeedError::History(HistoryError::Spool(error @ SpoolError::ForeignCursor { .. }))) => {
-                tracing::warn!(exporter = self.shared.name(), %error, "continuing with the oldest event of the history");
+                tracing::warn!(exporter = self.shared.name, %error, "continuing with the oldest event of the history");
                 *place = None;
                 self.feed(start(Some(HistoryStart::Oldest))).await?
             }
@@ -255,7 +250,7 @@ impl<S: Sink> Exporter<S> {
             self.shared.saved(Some(error.to_string()));
             return;
         }
-        let saved = self.parts.store.set_exporter_place(self.shared.name(), place).await;
+        let saved = self.parts.store.set_exporter_place(self.shared.name, place).await;
         self.shared.saved(saved.err().map(|error| error.to_string()));
     }
 }
@@ -288,7 +283,7 @@ mod tests {
         let waits: Vec<_> = (0..9).map(|_| backoff.next(0).as_millis()).collect();
         assert_eq!(waits, [250, 500, 1000, 2000, 4000, 8000, 16_000, 30_000, 30_000]);
         assert_eq!(backoff.next(50), LONGEST_WAIT / 2);
-        backoff.reset();
+        backoff = Backoff::default();
         assert_eq!(backoff.next(51), FIRST_WAIT);
     }
 }

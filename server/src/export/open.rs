@@ -93,9 +93,10 @@ pub fn open(export: &Export, parts: &ExportParts) -> Result<Exporters, StartErro
     if let Some(settings) = &export.jsonl {
         let target = settings.path.parse::<JsonLinesTarget>();
         let target = target.map_err(|error| refused(format_args!("`export.jsonl.path`: {error}")))?;
+        let is_file = matches!(target, JsonLinesTarget::File(_));
         let sink = JsonLinesSink::new(settings, target, &parts.host.hostname);
         let defaults = Policy::default();
-        let save_interval = JsonLinesSink::save_interval(settings).unwrap_or(defaults.save_interval);
+        let save_interval = settings.sync_interval().filter(|_| is_file).unwrap_or(defaults.save_interval);
         let selection = selection("jsonl", settings.selecting().read())?;
         let policy = Policy { save_interval, ..defaults };
         exporters.push(start("jsonl", settings.path.clone(), (sink, selection, policy), parts));

@@ -30,13 +30,6 @@ pub struct Chunk {
     pub bytes: usize,
 }
 
-impl Chunk {
-    /// Whether the chunk has no items.
-    pub fn is_empty(&self) -> bool {
-        self.items.is_empty()
-    }
-}
-
 /// A feed that is read by a task.
 #[derive(Debug)]
 pub(super) struct Pump {
@@ -85,14 +78,19 @@ impl Pump {
         loop {
             if let Item::Batch(delivery) = &item {
                 events += delivery.events;
+                chunk.bytes += delivery.message.len();
             }
-            take(item, walk, &mut chunk);
+            if pass(walk, &item, u64::MAX) {
+                chunk.items.push(item);
+            }
             if chunk.bytes >= policy.chunk_bytes || events >= policy.chunk_events {
                 break;
             }
             match tokio::time::timeout_at(deadline, self.items.recv()).await {
                 // A chunk is of one run of the daemon.
-                Ok(Some(Ok(next))) if !matches!(next, Item::Epoch { .. }) || chunk.is_empty() => item = next,
+                Ok(Some(Ok(next))) if !matches!(next, Item::Epoch { .. }) || chunk.items.is_empty() => {
+                    item = next;
+                }
                 Ok(next) => {
                     self.left = next;
                     break;
@@ -106,32 +104,24 @@ impl Pump {
     }
 }
 
-/// Walks over an item, and puts it into the chunk if there is something to send of it.
-fn take(item: Item, walk: &mut Walk, chunk: &mut Chunk) {
-    match &item {
-        Item::Epoch { cursor, may_miss } => {
-            if !walk.epoch(*cursor) && !may_miss {
-                return;
-            }
-        }
+/// Walks over an item, but not beyond a position in its run. Returns whether there is something to send of it.
+fn pass(walk: &mut Walk, item: &Item, limit: u64) -> bool {
+    match item {
+        Item::Epoch { cursor, may_miss } => return walk.epoch(*cursor) || *may_miss,
         Item::CaughtUp(sequence) | Item::Progress(sequence) => {
-            walk.reach(*sequence);
-            return;
+            walk.reach((*sequence).min(limit));
+            return false;
         }
         // A feed gives none.
-        Item::Mark(_) => return,
-        Item::Watermark(_) => {}
-        Item::Loss(loss) => {
-            if is_of_the_log(loss) {
-                walk.missing(loss.count);
-            }
-        }
+        Item::Mark(_) => return false,
+        Item::Loss(loss) if is_of_the_log(loss) => walk.missing(loss.count),
+        Item::Watermark(_) | Item::Loss(_) => {}
         Item::Batch(delivery) => {
-            walk.entry(delivery.sequence, delivery.log_events, delivery.events);
-            chunk.bytes += delivery.message.len();
+            let events = delivery.log_events.min(limit.saturating_sub(delivery.sequence));
+            walk.entry(delivery.sequence.min(limit), events, delivery.events);
         }
     }
-    chunk.items.push(item);
+    true
 }
 
 /// Whether the missing events have places in the log. Those that the kernel lost have none.
@@ -152,7 +142,9 @@ pub(super) fn is_ahead(answered: Cursor, taken: Cursor) -> bool {
 pub(super) async fn between(feed: &mut Feed, answered: Cursor, taken: Cursor) -> Result<Walked, FeedError> {
     let mut walk = Walk::from(Some(answered));
     while let Some(item) = feed.next().await? {
-        if !step(&mut walk, &item, taken) {
+        let until = limit(&walk, taken);
+        pass(&mut walk, &item, until);
+        if walk.place().is_some_and(|place| place.sequence >= limit(&walk, taken)) {
             break;
         }
     }
@@ -160,22 +152,9 @@ pub(super) async fn between(feed: &mut Feed, answered: Cursor, taken: Cursor) ->
     Ok(walk.take())
 }
 
-/// Walks on, but not beyond the end. Returns whether it is still before it.
-fn step(walk: &mut Walk, item: &Item, end: Cursor) -> bool {
-    if let Item::Epoch { cursor, .. } = item {
-        walk.epoch(*cursor);
-    }
+/// Where a walk ends in the run that it is in.
+fn limit(walk: &Walk, end: Cursor) -> u64 {
     let is_last_run =
         walk.place().is_none_or(|place| (place.boot_id, place.epoch) == (end.boot_id, end.epoch));
-    let limit = if is_last_run { end.sequence } else { u64::MAX };
-    match item {
-        Item::CaughtUp(sequence) | Item::Progress(sequence) => walk.reach((*sequence).min(limit)),
-        Item::Loss(loss) if is_of_the_log(loss) => walk.missing(loss.count),
-        Item::Batch(delivery) => {
-            let events = delivery.log_events.min(limit.saturating_sub(delivery.sequence));
-            walk.entry(delivery.sequence.min(limit), events, delivery.events);
-        }
-        Item::Epoch { .. } | Item::Loss(_) | Item::Watermark(_) | Item::Mark(_) => {}
-    }
-    !is_last_run || walk.place().is_none_or(|place| place.sequence < limit)
+    if is_last_run { end.sequence } else { u64::MAX }
 }

@@ -15,24 +15,13 @@ use kprobed_trace::spool::Cursor;
 pub struct SinkError {
     message: String,
     /// Shortest wait before the next attempt, as the receiver asked.
-    wait: Option<Duration>,
+    pub(super) wait: Option<Duration>,
 }
 
 impl SinkError {
     /// What was tried, and what came of it.
     pub fn new(action: impl fmt::Display, why: impl fmt::Display) -> Self {
         Self { message: format!("{action}: {why}"), wait: None }
-    }
-
-    /// Sets the shortest wait that the receiver asked for.
-    #[must_use]
-    pub(crate) fn not_before(self, wait: Option<Duration>) -> Self {
-        Self { wait, ..self }
-    }
-
-    /// How long to wait at least before it is tried again.
-    pub const fn wait(&self) -> Option<Duration> {
-        self.wait
     }
 }
 

@@ -39,7 +39,7 @@ impl Inner {
 /// The status of an exporter, shared with its readers.
 #[derive(Debug)]
 pub(super) struct Shared {
-    name: &'static str,
+    pub(super) name: &'static str,
     hub: Arc<Hub>,
     /// This run of the daemon.
     now: Cursor,
@@ -59,10 +59,6 @@ impl Shared {
         Self { name, hub, now, inner: Mutex::new(inner) }
     }
 
-    pub(super) const fn name(&self) -> &'static str {
-        self.name
-    }
-
     fn inner(&self) -> MutexGuard<'_, Inner> {
         self.inner.lock().unwrap_or_else(PoisonError::into_inner)
     }
@@ -71,7 +67,6 @@ impl Shared {
     pub(super) fn begin_at(&self, place: Option<Cursor>) {
         let mut inner = self.inner();
         inner.place = inner.place.or(place);
-        drop(inner);
     }
 
     /// The receiver is ready.

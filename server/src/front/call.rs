@@ -113,11 +113,6 @@ impl Calls {
         if method.is_a_check() { self.serving.rights.check(caller) } else { Ok(()) }
     }
 
-    /// The places of a stream.
-    fn stream(&self, caller: &Caller) -> Result<(Share, OwnedSemaphorePermit), Error> {
-        Ok((self.serving.rights.take(caller, Limit::Streams, 1)?, self.serving.call_limits.stream()?))
-    }
-
     /// The answer of the service, if the caller may have one, and what it holds.
     async fn answer(
         self,
@@ -137,7 +132,8 @@ impl Calls {
         let mut held = Held::default();
         if let Some(caller) = caller {
             if form != Form::Unary {
-                held.stream = Some(self.stream(&caller)?);
+                let share = self.serving.rights.take(&caller, Limit::Streams, 1)?;
+                held.stream = Some((share, self.serving.call_limits.stream()?));
             }
             request.extensions_mut().insert(caller);
         } else if form != Form::Unary {
@@ -270,14 +266,11 @@ impl hyper::service::Service<Request<Incoming>> for Calls {
         Box::pin(async move {
             let answered = match deadline {
                 // What was begun for the caller ends with the call.
-                Some(deadline) => match tokio::time::timeout(deadline, answer).await {
-                    Ok(answered) => answered,
-                    Err(_elapsed) => {
-                        let message =
-                            format!("the call took longer than the {deadline:?} that the client gave it");
-                        Err(Error::new(Reason::DEADLINE, message).into())
-                    }
-                },
+                Some(deadline) => tokio::time::timeout(deadline, answer).await.unwrap_or_else(|_elapsed| {
+                    let message =
+                        format!("the call took longer than the {deadline:?} that the client gave it");
+                    Err(Error::new(Reason::DEADLINE, message).into())
+                }),
                 None => answer.await,
             };
             unanswered.answered();

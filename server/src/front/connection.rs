@@ -77,7 +77,7 @@ impl Standing {
     fn new(who: Who, rights: &Rights) -> Self {
         let mut changes = rights.follow();
         let roles = Arc::clone(&changes.borrow_and_update());
-        let left = who.not_after().map(|end| end.duration_since(SystemTime::now()).unwrap_or_default());
+        let left = who.not_after.map(|end| end.duration_since(SystemTime::now()).unwrap_or_default());
         let ends = left.and_then(|left| Instant::now().checked_add(left));
         Self { who: Arc::new(who), roles, changes, ends }
     }

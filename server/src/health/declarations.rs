@@ -48,23 +48,20 @@ impl Declarations {
     pub fn check(&self, shown: impl Fn(&DeclarationProblem) -> bool) -> HostCheck {
         const ID: &str = "declarations";
         let Some(state) = self.state() else {
-            return ok(ID, "the directory of declarations was not looked at yet".to_owned());
+            return ok(ID, "the directory of declarations was not looked at yet");
         };
         let directory = state.directory.display();
         let problems: Vec<_> = state.problems.iter().filter(|problem| shown(problem)).collect();
         let Some(hint) = problems.first().map(|first| first.hint.clone()) else {
-            return ok(
-                ID,
-                match state.files {
-                    None => format!("no file declares probes: there is no directory `{directory}`"),
-                    Some(files) => {
-                        let (noun, verb) =
-                            if files == 1 { ("file", "declares") } else { ("files", "declare") };
-                        let probes = if state.probes == 1 { "probe" } else { "probes" };
-                        format!("{files} {noun} in `{directory}` {verb} {} {probes}", state.probes)
-                    }
-                },
-            );
+            let finding = match state.files {
+                None => format!("no file declares probes: there is no directory `{directory}`"),
+                Some(files) => {
+                    let (noun, verb) = if files == 1 { ("file", "declares") } else { ("files", "declare") };
+                    let probes = if state.probes == 1 { "probe" } else { "probes" };
+                    format!("{files} {noun} in `{directory}` {verb} {} {probes}", state.probes)
+                }
+            };
+            return ok(ID, finding);
         };
         let finding = named(problems.into_iter().map(in_words), "kprobectl list");
         failed(ID, finding, hint)

@@ -75,11 +75,7 @@ pub fn certificate_check(end: SystemTime, now: SystemTime) -> HostCheck {
     const ID: &str = "certificate";
     let fix = "put the renewed certificate and its key in its place, then `systemctl reload kprobed`";
     let Ok(left) = end.duration_since(now) else {
-        return failed(
-            ID,
-            "the certificate for clients has ended: they cannot connect over TCP".to_owned(),
-            fix,
-        );
+        return failed(ID, "the certificate for clients has ended: they cannot connect over TCP", fix);
     };
     let days = left.as_secs() / 86_400;
     let finding = format!("the certificate for clients ends in {days} days");

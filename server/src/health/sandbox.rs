@@ -28,11 +28,11 @@ pub fn files_check() -> HostCheck {
 fn judge_files(listed: io::Result<()>) -> HostCheck {
     match listed {
         Err(error) if error.kind() == io::ErrorKind::PermissionDenied => {
-            ok("files", "the daemon can open only the files that it needs".to_owned())
+            ok("files", "the daemon can open only the files that it needs")
         }
         _ => warning(
             "files",
-            "the daemon can open every file that root can open".to_owned(),
+            "the daemon can open every file that root can open",
             "set `sandbox.mode` to `on`, and boot a kernel with CONFIG_SECURITY_LANDLOCK and `landlock` in `lsm=`",
         ),
     }

@@ -62,7 +62,7 @@ fn database_check(outcome: &Result<(), StoreError>, before: &Health, now: System
         format!("the last failed change was {seconds} s ago: {}", failure.message)
     });
     match (outcome, last) {
-        (Ok(()), None) => ok("database", "can be written and read".to_owned()),
+        (Ok(()), None) => ok("database", "can be written and read"),
         (Ok(()), Some(last)) => ok("database", format!("can be written and read; {last}")),
         (Err(error), last) => {
             let fix = match error {
@@ -92,11 +92,8 @@ fn reserve_check((owed, has_reserve): (usize, bool)) -> Option<HostCheck> {
         let finding = format!(
             "{owed} changes and corrections are in `kprobed.reserve`, until the database can be written"
         );
-        warning(
-            ID,
-            finding,
-            "mend the disk of the state directory: the daemon then writes them automatically",
-        )
+        let fix = "mend the disk of the state directory: the daemon then writes them automatically";
+        warning(ID, finding, fix)
     })
 }
 
@@ -105,36 +102,25 @@ fn rows_check(bad: &[BadValue], names_rows: bool) -> Option<HostCheck> {
     if bad.is_empty() {
         return None;
     }
-    if !names_rows {
-        return Some(failed(
-            "database_rows",
-            format!(
-                "the database has bad values, after a fault of the disk or memory: {} of them",
-                bad.len()
-            ),
-            "ask a principal that may look at all probes: the check then has the rows",
-        ));
-    }
-    let shown: Vec<_> = bad.iter().take(SHOWN_VALUES).map(ToString::to_string).collect();
-    let more = bad.len().saturating_sub(SHOWN_VALUES);
-    let more = if more > 0 { format!("; and {more} more") } else { String::new() };
-    Some(failed(
-        "database_rows",
-        format!(
-            "the database has bad values, after a fault of the disk or memory: {}{more}",
-            shown.join("; ")
-        ),
-        "look for the disk's errors in the kernel log (`dmesg`); each value says what it costs, and what brings that back",
-    ))
+    let (values, fix) = if names_rows {
+        let more = bad.len().saturating_sub(SHOWN_VALUES);
+        let rest = (more > 0).then(|| format!("and {more} more"));
+        let shown: Vec<_> = bad.iter().take(SHOWN_VALUES).map(ToString::to_string).chain(rest).collect();
+        let fix = "look for the disk's errors in the kernel log (`dmesg`); each value says what it costs, and what brings that back";
+        (shown.join("; "), fix)
+    } else {
+        let fix = "ask a principal that may look at all probes: the check then has the rows";
+        (format!("{} of them", bad.len()), fix)
+    };
+    let finding = format!("the database has bad values, after a fault of the disk or memory: {values}");
+    Some(failed("database_rows", finding, fix))
 }
 
 /// Whether the state directory has a damaged database that an operator must look at.
 fn damage_check(directory: &Path) -> HostCheck {
     let named = |path: &PathBuf| format!("`{}`", path.display());
     match set_aside_in(directory) {
-        Ok(aside) if aside.is_empty() => {
-            ok("database_damage", "no damaged database was set aside".to_owned())
-        }
+        Ok(aside) if aside.is_empty() => ok("database_damage", "no damaged database was set aside"),
         Ok(aside) => failed(
             "database_damage",
             format!(
@@ -155,10 +141,7 @@ fn damage_check(directory: &Path) -> HostCheck {
 /// Whether the database was at least as new as the history when the daemon started.
 fn age_check(unknown_uids: u64) -> HostCheck {
     if unknown_uids == 0 {
-        return ok(
-            "database_age",
-            "it knew all probes that the history knows when the daemon started".to_owned(),
-        );
+        return ok("database_age", "it knew all probes that the history knows when the daemon started");
     }
     failed(
         "database_age",

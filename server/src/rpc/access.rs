@@ -74,12 +74,9 @@ impl Access {
     /// Whether a stream may contain the events of this probe. Of one that does not exist, any more or
     /// yet, nothing is known that a rule could be compared with.
     fn may_receive(&self, caller: &Caller, name: &ProbeName, uid: ProbeUid) -> bool {
-        match self.registry.by_uid(uid) {
-            // What the history has of another database is of no probe of this one.
-            Some(probe) if probe.name != *name => false,
-            Some(probe) => self.rights.allows(caller, Some(&probe.object())),
-            None => false,
-        }
+        // What the history has of another database is of no probe of this one.
+        let probe = self.registry.by_uid(uid).filter(|probe| probe.name == *name);
+        probe.is_some_and(|probe| self.rights.allows(caller, Some(&probe.object())))
     }
 
     /// The bytes that the queue of a stream may have, as a part of what its caller may have for all of its

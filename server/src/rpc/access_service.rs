@@ -14,6 +14,7 @@ use tonic::{Request, Response, Status};
 use super::access::caller;
 use super::messages;
 use super::services::Services;
+use super::verdict::Viewer;
 use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
 use kprobed_control::{Footprint, Sight, permission};
@@ -47,15 +48,10 @@ impl About {
 
 impl Services {
     /// The probe that a definition would become. Its place need not be one that the kernel takes.
-    fn would_be(
-        &self,
-        (sight, shows_addresses): (&Sight, bool),
-        definition: &str,
-        labels: Labels,
-    ) -> Result<About, Error> {
+    fn would_be(&self, viewer: &Viewer, definition: &str, labels: Labels) -> Result<About, Error> {
         let text = Arc::new(DefinitionText::new(definition));
         if let Some(written) = self.checker.reading(&text).written() {
-            permission::on_place(shows_addresses, written)?;
+            permission::on_place(viewer.addresses, written)?;
         }
         let outcome = self.checker.check_text(&text, &mut self.checker.recent_facts());
         let outcome = outcome.map_err(Error::from)?;
@@ -66,7 +62,7 @@ impl Services {
         let name = ProbeName::new(group_of(&outcome.definition), event)
             .map_err(|error| Error::bad_argument("definition", error.to_string()))?;
         // Where the kernel has a function, and by which names, is an answer about the kernel.
-        let told = if sight.allows_method("CheckProbe") { Told::All } else { Told::Reads };
+        let told = if viewer.sight.allows_method("CheckProbe") { Told::All } else { Told::Reads };
         Ok(About { name, labels, footprint: Footprint::of(&outcome), told })
     }
 
@@ -81,27 +77,19 @@ impl Services {
                 told: if sight.shows(&probe) { Told::All } else { Told::Nothing },
             });
         }
-        let name = name.parse().map_err(|error: kprobed_lang::model::NameError| {
-            Error::bad_argument("name", error.to_string())
-        })?;
+        let name = messages::probe_name(name)?;
         let target = Target { whole: true, ..Target::default() };
         let reads = Reads::NONE.with(Read::HostEvents);
         let footprint = Footprint { target, reads, ..Footprint::default() };
         Ok(About { name, labels: Labels::default(), footprint, told: Told::All })
     }
 
-    fn about(
-        &self,
-        caller: &Caller,
-        sight: &Sight,
-        request: &v1::CheckAccessRequest,
-    ) -> Result<Option<About>, Error> {
-        let shows_addresses = self.access.rights.show_addresses(caller);
+    fn about(&self, viewer: &Viewer, request: &v1::CheckAccessRequest) -> Result<Option<About>, Error> {
         let labels = messages::labels(request.labels.clone())?;
         match &request.object {
             None => Ok(None),
-            Some(Asked::Definition(text)) => self.would_be((sight, shows_addresses), text, labels).map(Some),
-            Some(Asked::Name(name)) => self.existing(sight, name).map(Some),
+            Some(Asked::Definition(text)) => self.would_be(viewer, text, labels).map(Some),
+            Some(Asked::Name(name)) => self.existing(&viewer.sight, name).map(Some),
         }
     }
 
@@ -140,8 +128,7 @@ impl Services {
         let principal = other.as_ref().unwrap_or(&caller.principal);
         // A client without a role learns nothing of the kernel, and causes no work.
         let has_role = roles.of(principal).next().is_some();
-        let sight = Sight::new(&self.access.rights, caller.clone());
-        let about = if has_role { self.about(caller, &sight, request)? } else { None };
+        let about = if has_role { self.about(&self.viewer(caller.clone()), request)? } else { None };
         let object = about.as_ref().map(About::object);
         let decision = roles.decide(Question { principal, method, object: object.as_ref() });
         Ok(response(decision, about))

@@ -63,11 +63,8 @@ async fn create(
 
 /// A duration in a request.
 fn duration(field: &'static str, given: Option<prost_types::Duration>) -> Result<Option<Duration>, Error> {
-    let read = |duration| {
-        Duration::try_from(duration)
-            .map_err(|_negative| Error::bad_argument(field, "the duration must not be negative"))
-    };
-    given.map(read).transpose()
+    let read = given.map(Duration::try_from).transpose();
+    read.map_err(|_negative| Error::bad_argument(field, "the duration must not be negative"))
 }
 
 /// The time between two snapshots.

@@ -85,8 +85,7 @@ impl Reading {
     async fn page(&self) -> Result<AuditPage, Error> {
         let (store, after) = (self.store.clone(), self.after);
         let read = Handle::current().spawn(async move { store.audit_page(after, PAGE).await });
-        let page = read.await.map_err(Error::internal)?;
-        page.map_err(Error::from)
+        Ok(read.await.map_err(Error::internal)??)
     }
 
     async fn next(&mut self) -> Result<Option<v1::ReadAuditResponse>, Error> {

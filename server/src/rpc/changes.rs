@@ -16,7 +16,7 @@ use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
 use kprobed_control::status;
 use kprobed_control::{Change, CreateRequest, RemoveRequest, Removed, Unit, UpdateRequest};
-use kprobed_lang::model::{NameError, ProbeName};
+use kprobed_lang::model::ProbeName;
 use kprobed_verdict::checker::DefinitionText;
 
 /// Most changes in one request: each delays those of other requests for some milliseconds, and its
@@ -49,8 +49,7 @@ pub(super) fn creation(caller: &Caller, mut request: v1::CreateProbeRequest) -> 
 
 /// A name that a request gives a probe.
 pub(super) fn name(text: String) -> Result<Option<ProbeName>, Error> {
-    let name = non_empty(text).map(|text| text.parse()).transpose();
-    name.map_err(|error: NameError| Error::bad_argument("name", error.to_string()))
+    non_empty(text).map(|text| messages::probe_name(&text)).transpose()
 }
 
 /// A request to change a probe.

@@ -261,14 +261,11 @@ impl EventService for EventServer {
         let mut ledger = self.control.ledger().await?;
         ledger.probes.retain(|probe| sight.shows_uid(&self.access.registry, probe.uid));
         ledger.problems.retain(|problem| sight.shows_uid(&self.access.registry, problem.uid));
-        let history = match &self.log.history {
-            Some(history) => {
-                // Events on their way to the disk are in no term yet.
-                drop(history.settle().await);
-                Some(history.counts())
-            }
-            None => None,
-        };
+        if let Some(history) = &self.log.history {
+            // Events on their way to the disk are in no term yet.
+            drop(history.settle().await);
+        }
+        let history = self.log.history.as_ref().map(|history| history.counts());
         let exporters = self.exporters.statuses();
         Ok(Response::new(ledger::response(&ledger, history.as_ref(), exporters, sight.shows_host())))
     }

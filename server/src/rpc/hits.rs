@@ -11,7 +11,7 @@ use super::messages;
 use super::probes::non_empty;
 use super::services::Services;
 use kprobed_control::error::Error;
-use kprobed_control::store::{RatePage, RateQuery};
+use kprobed_control::store::RateQuery;
 use kprobed_control::{Registry, Sight};
 use kprobed_lang::model::{Glob, HitProfile, LabelSelector, ProbeUid};
 
@@ -36,7 +36,13 @@ impl Services {
         if query.after == 0 {
             self.control.sample().await?;
         }
-        Ok(response(self.storage.store.rates(&query).await?))
+        let page = self.storage.store.rates(&query).await?;
+        Ok(v1::ListHitsResponse {
+            profiles: Vec::new(),
+            series: page.series,
+            step_seconds: u32::try_from(page.step_s).unwrap_or(u32::MAX),
+            next_page_token: page.next.map(|next| next.to_string()).unwrap_or_default(),
+        })
     }
 
     async fn current_hits(
@@ -116,15 +122,6 @@ fn selected(registry: &Registry, selector: &LabelSelector, sight: &Sight) -> Opt
     let probes = registry.all().into_iter();
     let selected = probes.filter(|probe| selector.matches(&probe.spec.labels) && sight.shows(probe));
     Some(selected.map(|probe| probe.uid).collect())
-}
-
-fn response(page: RatePage) -> v1::ListHitsResponse {
-    v1::ListHitsResponse {
-        profiles: Vec::new(),
-        series: page.series,
-        step_seconds: u32::try_from(page.step_s).unwrap_or(u32::MAX),
-        next_page_token: page.next.map(|next| next.to_string()).unwrap_or_default(),
-    }
 }
 
 #[cfg(test)]

@@ -2,7 +2,6 @@
 //!
 //! Owns which view costs what: the basics are answered from memory. Never changes anything.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime};
 
@@ -46,8 +45,6 @@ pub struct HostInfo {
     pub start: SystemTime,
     /// The same moment by the monotonic clock, for the uptime.
     pub started: Instant,
-    /// Mount point of tracefs.
-    pub tracefs: PathBuf,
     /// The builds of the kernel and of its modules.
     pub build_ids: Arc<BuildIds>,
 }
@@ -65,7 +62,7 @@ impl Services {
             cpus: length(info.cpus),
             daemon_version: env!("CARGO_PKG_VERSION").to_owned(),
             daemon_start_time: Some(info.start.into()),
-            tracefs: info.tracefs.display().to_string(),
+            tracefs: self.doctor.tracefs.root().display().to_string(),
             instance: self.doctor.instance.get().root().display().to_string(),
             trace_clock: TRACE_CLOCK.to_owned(),
             processor_time: processor_time().and_then(|time| time.try_into().ok()),
@@ -154,15 +151,13 @@ impl HostService for Services {
         probes.retain(|probe| sight.shows(probe));
         let (mut checks, mut foreign) =
             turns::blocking(|| (self.doctor.checks(&probes), self.doctor.foreign()));
-        foreign.retain(|(name, listed)| sight.shows_foreign(&name.to_string(), place(&listed.line)));
+        foreign.retain(|one| sight.shows_foreign(&one.name, place(&one.kernel_definition)));
         checks.extend(no_states.map(|why| {
             let finding =
                 format!("states of probes are not of this moment: the control thread does not answer: {why}");
-            failed(
-                "control",
-                finding,
-                "look at the kernel's log and at `journalctl -u kprobed`: a change may hang in the kernel",
-            )
+            let fix =
+                "look at the kernel's log and at `journalctl -u kprobed`: a change may hang in the kernel";
+            failed("control", finding, fix)
         }));
         checks.push(sandbox_check(&self.doctor.procfs));
         checks.push(files_check());
@@ -180,13 +175,10 @@ impl HostService for Services {
         // A failing database is one of the checks.
         let audit_head = self.storage.store.audit_head().await.ok().map(audit::head);
         checks.extend(self.tls.as_ref().and_then(|tls| Some(certificate_check(tls.certificate_end()?, now))));
-        let (buffer_kib, sub_buffer_bytes) = match self.buffers() {
-            Ok(sizes) => sizes,
-            Err(why) => {
-                checks.push(failed("ring_buffer", why, RESTART));
-                (0, 0)
-            }
-        };
+        let (buffer_kib, sub_buffer_bytes) = self.buffers().unwrap_or_else(|why| {
+            checks.push(failed("ring_buffer", why, RESTART));
+            (0, 0)
+        });
         // A daemon that ends takes its instance away: that is no fault of the host.
         self.control.require_running()?;
         Ok(Response::new(v1::GetHostResponse {
@@ -197,13 +189,7 @@ impl HostService for Services {
             features: features(self.checker.features()),
             checks,
             labels: labels.iter().map(|(key, value)| (key.to_owned(), value.to_owned())).collect(),
-            foreign_probes: foreign
-                .into_iter()
-                .map(|(name, listed)| v1::ForeignProbe {
-                    name: name.to_string(),
-                    kernel_definition: listed.line,
-                })
-                .collect(),
+            foreign_probes: foreign,
             ..self.basics()
         }))
     }

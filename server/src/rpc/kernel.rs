@@ -12,8 +12,9 @@ use super::access::caller;
 use super::hidden;
 use super::probes::page_size;
 use super::services::Services;
+use super::verdict::Viewer;
 use kprobed_control::error::{Error, Reason};
-use kprobed_control::{Probe, Registry, Sight, permission};
+use kprobed_control::{Probe, permission};
 use kprobed_host::kernel::{KernelFacts, nearest_name};
 use kprobed_lang::definition::Place;
 use kprobed_lang::model::Glob;
@@ -36,8 +37,7 @@ impl Services {
     fn disassemble(
         &self,
         request: &v1::DisassembleFunctionRequest,
-        sight: &Sight,
-        shows_addresses: bool,
+        viewer: &Viewer,
     ) -> Result<v1::DisassembleFunctionResponse, Error> {
         let place = request.function.as_str();
         if place.is_empty() || place.contains(|c: char| c.is_ascii_whitespace() || c == '#') {
@@ -48,15 +48,15 @@ impl Services {
         }
         let letter = if request.kind() == v1::ProbeKind::Return { 'r' } else { 'p' };
         let definition = self.checker.parse_probe(&format!("{letter} {place}"))?;
-        permission::on_place(shows_addresses, &definition)?;
+        permission::on_place(viewer.addresses, &definition)?;
         let facts = self.facts()?;
         match functions::meant(&definition.place, &facts) {
             Meant::One { function, start, offset } => {
                 let (instructions, omitted_bytes) = validate::disassembly(&definition, start, &facts);
-                let ours = OurProbes::of(&self.access.registry, sight, &function);
+                let ours = OurProbes::of(viewer, &function);
                 let instruction = |one: JudgedInstruction| ours.instruction(one);
                 let mut instructions: Vec<_> = instructions.into_iter().map(instruction).collect();
-                if !shows_addresses {
+                if !viewer.addresses {
                     hidden::code(&mut instructions);
                 }
                 Ok(v1::DisassembleFunctionResponse {
@@ -136,11 +136,8 @@ fn describe(
             .diagnostics(text, vec![diagnostic(found)])
     };
     let function = describe_function(name, module, facts).map_err(failed)?;
-    let structure = if path.is_empty() {
-        None
-    } else {
-        Some(describe_members(name, module, path, facts).map_err(failed)?)
-    };
+    let structure = (!path.is_empty()).then(|| describe_members(name, module, path, facts));
+    let structure = structure.transpose().map_err(failed)?;
     Ok(v1::DescribeFunctionResponse { function: Some(function), structure })
 }
 
@@ -160,11 +157,9 @@ impl KernelService for Services {
         &self,
         request: Request<v1::DisassembleFunctionRequest>,
     ) -> Result<Response<v1::DisassembleFunctionResponse>, Status> {
-        let caller = caller(&request)?;
-        let shows_addresses = self.access.rights.show_addresses(&caller);
-        let sight = Sight::new(&self.access.rights, caller);
+        let viewer = self.viewer(caller(&request)?);
         // Reads kernel memory, and the symbol table when modules have changed.
-        let code = || self.disassemble(request.get_ref(), &sight, shows_addresses);
+        let code = || self.disassemble(request.get_ref(), &viewer);
         Ok(Response::new(tokio::task::block_in_place(code)?))
     }
 
@@ -204,19 +199,16 @@ struct OurProbes {
 }
 
 impl OurProbes {
-    fn of(registry: &Registry, sight: &Sight, function: &v1::Function) -> Self {
+    fn of(viewer: &Viewer, function: &v1::Function) -> Self {
         let v1::Function { name, module, .. } = function;
         let function = if module.is_empty() { name.clone() } else { format!("{module}:{name}") };
         let here = |probe: Arc<Probe>| {
             let (name, offset) = probe.location.rsplit_once("+0x")?;
             let offset = u32::from_str_radix(offset, 16).ok().filter(|_| name == function)?;
-            if !sight.shows(&probe) {
-                return None;
-            }
-            Some((offset, probe))
+            viewer.sight.shows(&probe).then_some((offset, probe))
         };
-        let probes = registry.all().into_iter().filter_map(here).collect();
-        Self { probes, are_all: sight.is_everything() }
+        let probes = viewer.registry.all().into_iter().filter_map(here).collect();
+        Self { probes, are_all: viewer.sight.is_everything() }
     }
 
     fn instruction(&self, judged: JudgedInstruction) -> v1::CodeInstruction {

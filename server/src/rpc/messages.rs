@@ -13,7 +13,9 @@ use kprobed_control::store::ProbeSpec;
 use kprobed_control::{CountedHits, PlannedStep, Probe, Trouble};
 use kprobed_host::kernel::{ClockMapping, trace_clock_ns};
 use kprobed_lang::definition::ProbeKind;
-use kprobed_lang::model::{HitProfile, KernelChange, LabelChange, LabelSelector, Labels, Lease, StateRecord};
+use kprobed_lang::model::{
+    HitProfile, KernelChange, LabelChange, LabelSelector, Labels, Lease, NameError, ProbeName, StateRecord,
+};
 use kprobed_trace::pipeline::Span;
 use kprobed_trace::wire::schema_message;
 use kprobed_verdict::message::diagnostic;
@@ -149,6 +151,11 @@ pub(super) fn clock(mapping: ClockMapping) -> v1::ClockMapping {
 
 pub(super) fn span(span: Span) -> Option<v1::TermSpan> {
     (span.last_ns != 0).then_some(v1::TermSpan { first_ns: span.first_ns, last_ns: span.last_ns })
+}
+
+/// The name of a probe.
+pub(super) fn probe_name(text: &str) -> Result<ProbeName, Error> {
+    text.parse().map_err(|error: NameError| Error::bad_argument("name", error.to_string()))
 }
 
 /// The labels of a new probe.

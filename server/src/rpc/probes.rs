@@ -100,7 +100,7 @@ pub(super) fn probe_message(checker: &Checker, probe: &Probe) -> v1::Probe {
 
 impl Services {
     /// What a caller may be told besides a verdict.
-    fn viewer(&self, caller: Caller) -> Viewer {
+    pub(super) fn viewer(&self, caller: Caller) -> Viewer {
         let addresses = self.access.rights.show_addresses(&caller);
         let Access { rights, registry } = self.access.clone();
         Viewer { sight: Sight::new(&rights, caller), registry, addresses }
@@ -152,8 +152,7 @@ impl Services {
         let name = changes::name(request.name)?;
         let definition = Arc::new(DefinitionText::new(request.definition));
         let (mut facts, detail) = (self.checker.recent_facts(), (Detail::Listing, viewer));
-        let answer = answer(&self.checker, &definition, name.as_ref(), &mut facts, detail);
-        let mut response = answer?;
+        let mut response = answer(&self.checker, &definition, name.as_ref(), &mut facts, detail)?;
         response.hit_cost = checked_cost(self.costs.table(), &response);
         response.schema = event_schema(&self.states.observer.tracefs, &self.checker, &response);
         let reading = self.checker.reading(&definition);
@@ -188,10 +187,9 @@ impl ProbeService for Services {
     ) -> Result<Response<v1::GetProbeResponse>, Status> {
         let sight = self.sight(&request)?;
         let v1::GetProbeRequest { name, with_states } = request.into_inner();
-        let gone = || Error::no_probe(&name);
         let probe = self.access.registry.find_among(&name, |probe| sight.shows(probe))?;
         sight.require(&probe)?;
-        let probe = states_of(&self.states, &[probe]).await?.pop().ok_or_else(gone)?;
+        let probe = states_of(&self.states, &[probe]).await?.pop().ok_or_else(|| Error::no_probe(&name))?;
         // It can have other labels by now.
         sight.require(&probe)?;
         let states = if with_states { self.past_states(probe.uid).await? } else { Vec::new() };
@@ -233,15 +231,9 @@ impl ProbeService for Services {
                 break;
             }
         }
-        Ok(Response::new(v1::ListProbesResponse {
-            declaration_problems: if after.is_none() {
-                self.declaration_problems(&sight)
-            } else {
-                Vec::new()
-            },
-            next_page_token: next,
-            probes,
-        }))
+        let is_first = after.is_none();
+        let declaration_problems = if is_first { self.declaration_problems(&sight) } else { Vec::new() };
+        Ok(Response::new(v1::ListProbesResponse { declaration_problems, next_page_token: next, probes }))
     }
 
     async fn update_probe(

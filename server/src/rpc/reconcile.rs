@@ -17,7 +17,7 @@ use crate::turns;
 use kprobed_control::auth::Caller;
 use kprobed_control::error::Error;
 use kprobed_control::{AdoptRequest, Reconciled, Reconciliation};
-use kprobed_lang::model::{Glob, ProbeName};
+use kprobed_lang::model::Glob;
 
 #[tonic::async_trait]
 impl ReconcileService for Services {
@@ -79,8 +79,7 @@ impl ReconcileService for Services {
 }
 
 fn adoption(caller: &Caller, mut request: v1::AdoptProbeRequest) -> Result<AdoptRequest, Error> {
-    let name = request.name.parse::<ProbeName>();
-    let name = name.map_err(|error| Error::bad_argument("name", error.to_string()))?;
+    let name = messages::probe_name(&request.name)?;
     let (id, validate_only) = (take(&mut request.request_id), take(&mut request.validate_only));
     let labels = take(&mut request.labels);
     let key = request_key(caller, &id, "adopt", &request, &labels)?;

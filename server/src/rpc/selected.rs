@@ -119,10 +119,7 @@ fn filter_of(
 
 fn fields_of(sources: &[Selected], projection: &Projection) -> Result<(), Error> {
     let schemas: Vec<&Schema> = sources.iter().map(|source| &*source.schema).collect();
-    match projection.unknown(&schemas) {
-        Some(name) => Err(unknown_field(sources, name)),
-        None => Ok(()),
-    }
+    projection.unknown(&schemas).map_or(Ok(()), |name| Err(unknown_field(sources, name)))
 }
 
 fn unknown_field(sources: &[Selected], name: &str) -> Error {

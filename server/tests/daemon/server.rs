@@ -329,7 +329,6 @@ pub(crate) async fn routes(daemon: Daemon<'_>) -> Routes {
         cpus: 2,
         start: SystemTime::now(),
         started: Instant::now(),
-        tracefs: kernel.root(),
         build_ids: Arc::default(),
     };
     let events = EventServer {

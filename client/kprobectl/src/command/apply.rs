@@ -1,7 +1,6 @@
 //! `kprobectl apply`: create, update and delete probes so that they match documents; and `kprobectl diff`: the changes
 //! that it would make.
 
-use std::collections::HashSet;
 use std::path::PathBuf;
 
 use clap::Args;
@@ -97,29 +96,25 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         .filter(|_| dry_run && output.is_keeping())
         .map(|one| one.declared.entry.document.definition.clone())
         .collect();
-    let (mut applied, mut changes, mut names) = (Vec::new(), Vec::new(), Vec::new());
+    let (mut applied, mut changes) = (Vec::new(), Vec::new());
     for PlannedDocument { declared, live, change, .. } in planned {
         let action = match (&change, live) {
             (None, _) => "unchanged",
             (Some(_), None) => "created",
             (Some(_), Some(_)) => "configured",
         };
-        let (name, place) = (declared.name().to_owned(), declared.place());
-        applied.push(AppliedProbe { name: name.clone(), action });
+        applied.push(AppliedProbe { name: declared.name().to_owned(), action });
         changes.extend(change.map(|change| {
             let change = match change {
                 Change::Update(request) => Change::Update(UpdateProbeRequest { take_over, ..request }),
                 other => other,
             };
-            names.push(name);
-            RequestedChange { change, place }
+            RequestedChange { change, place: declared.place() }
         }));
     }
     for probe in &pruned {
-        let (name, place) = (probe.name.clone(), String::new());
-        applied.push(AppliedProbe { name: name.clone(), action: "deleted" });
-        names.push(name);
-        changes.push(RequestedChange { change: deletion(probe, take_over), place });
+        applied.push(AppliedProbe { name: probe.name.clone(), action: "deleted" });
+        changes.push(RequestedChange::from(deletion(probe, take_over)));
     }
     if atomic && changes.len() > Client::CHANGES_AT_ONCE {
         let (changes, most) = (changes.len(), Client::CHANGES_AT_ONCE);
@@ -142,10 +137,9 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     } else {
         send(&client, &changes, if atomic { Mode::All } else { Mode::Each }, output).await?
     };
-    let outcomes = names.iter().zip(&sent.outcomes);
-    let failed: HashSet<_> =
-        outcomes.filter(|(_, outcome)| outcome.is_none()).map(|(name, _)| name).collect();
-    for one in applied.iter_mut().filter(|one| failed.contains(&one.name)) {
+    // Each of the others has a change, in the same order.
+    let changed = applied.iter_mut().filter(|one| one.action != "unchanged");
+    for (one, _) in changed.zip(&sent.outcomes).filter(|(_, outcome)| outcome.is_none()) {
         one.action = "failed";
     }
     output.results(&applied, |one| format!("{} {}", one.name, one.action))?;

@@ -5,8 +5,8 @@ use std::io;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use kprobed_audit::{Broken, Chain, Digest, Head};
-use kprobed_client::api::{AuditAction, AuditEntry, AuditFilter, AuditHead, ReadAuditRequest};
+use kprobed_audit::{Chain, Digest, Head};
+use kprobed_client::api::{AuditAction, AuditEntry, AuditFilter, ReadAuditRequest};
 
 use super::connection::connect;
 use super::{Exit, Failure};
@@ -155,14 +155,15 @@ async fn show(global: &Global, selection: Selection, output: &mut Output) -> Res
 async fn verify(global: &Global, noted: Option<Head>, output: &mut Output) -> Result<Exit, Failure> {
     let client = connect(global).await?;
     let mut stream = client.read_audit(ReadAuditRequest::default()).await?;
-    let after = head(stream.after())?;
+    let first = stream.after();
+    let after = Head { sequence: first.sequence, digest: digest(&first.digest)? };
     let mut entries = 0_u64;
     let (mut head, mut broken) = (after, None);
     match Chain::after(after, noted) {
         Err(error) => broken = Some(error),
         Ok(mut chain) => {
             while let Some(entry) = stream.next().await? {
-                if let Err(error) = check(&mut chain, &entry)? {
+                if let Err(error) = chain.verify(entry.sequence, &entry.record, digest(&entry.digest)?) {
                     broken = Some(error);
                     break;
                 }
@@ -200,15 +201,6 @@ async fn verify(global: &Global, noted: Option<Head>, output: &mut Output) -> Re
         }
     }
     Ok(if problem.is_none() { Exit::Success } else { Exit::Refused })
-}
-
-fn check(chain: &mut Chain, entry: &AuditEntry) -> Result<Result<(), Broken>, Failure> {
-    let digest = digest(&entry.digest)?;
-    Ok(chain.verify(entry.sequence, &entry.record, digest).map(drop))
-}
-
-fn head(head: &AuditHead) -> Result<Head, Failure> {
-    Ok(Head { sequence: head.sequence, digest: digest(&head.digest)? })
 }
 
 fn digest(bytes: &[u8]) -> Result<Digest, Failure> {

@@ -11,16 +11,17 @@ use std::time::Duration;
 
 use clap::{Args, Subcommand};
 use jiff::Timestamp;
-use kprobed_client::api::{AuditFilter, ListHitsRequest};
+use kprobed_client::api::AuditFilter;
 use kprobed_client::{Client, Error};
 use kprobed_document::json::json;
 use prost::Name;
 use serde_json::Value;
 
 use super::connection::connect;
+use super::hits::hits_of_last;
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::output::{Output, to_proto_time};
+use crate::output::Output;
 
 /// Entries of the audit log that are put in.
 const AUDIT_ENTRIES: usize = 1000;
@@ -71,13 +72,7 @@ fn name_of(host: &str, now: Timestamp) -> PathBuf {
 
 /// The files, by name, and how many answers are missing.
 async fn gather(client: &Client) -> (Vec<(&'static str, String)>, usize) {
-    let since = Timestamp::now().checked_sub(Duration::from_hours(24)).unwrap_or(Timestamp::UNIX_EPOCH);
-    let rates = ListHitsRequest {
-        name_glob: "*".to_owned(),
-        start_time: Some(to_proto_time(since)),
-        step_seconds: 600,
-        ..Default::default()
-    };
+    let rates = hits_of_last(Duration::from_hours(24), 600, "*");
     let audit = client.newest_audit_entries(&AuditFilter::default(), AUDIT_ENTRIES).await;
     let answers = [
         ("host.json", one(client.host().await)),

@@ -20,7 +20,7 @@ use crate::output::Output;
 const CONFIRM_ABOVE: usize = 100;
 
 /// Definitions, each of one probe.
-#[derive(Clone, Debug, Default)]
+#[derive(Clone, Debug)]
 pub(in crate::command) struct Definitions {
     pub(in crate::command) lines: Vec<String>,
     /// Where the lines of each call begin, in the order of the arguments: its return probe, and then its entry probe.
@@ -32,8 +32,7 @@ pub(in crate::command) struct Definitions {
 /// # Errors
 /// The first problem of a call.
 pub(in crate::command) fn called(arguments: &[String]) -> Result<Vec<String>, Failure> {
-    let calls = arguments.iter().filter_map(|text| Some((text, definition::call(text)?)));
-    calls.map(|(text, call)| Ok(call.map_err(|problem| refused(text, &problem))?.function)).collect()
+    arguments.iter().filter_map(|text| call(text).transpose()).map(|call| Ok(call?.function)).collect()
 }
 
 /// Whether the arguments are calls, and nothing else.
@@ -148,7 +147,7 @@ pub(in crate::command) async fn definitions(
     output: &mut Output,
 ) -> Result<Definitions, Failure> {
     let arguments = &*by_source(client, lines, arguments, output).await?;
-    let Definitions { lines: mut definitions, mut calls } = Definitions::default();
+    let (mut definitions, mut calls) = (Vec::new(), Vec::new());
     for argument in arguments {
         if let Some(Call { entry, exit, .. }) = call(argument)? {
             output.note(&format!("`{}` is `{entry}` and `{exit}`", argument.trim()));

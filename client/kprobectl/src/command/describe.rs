@@ -17,7 +17,7 @@ use super::connection::connect;
 use super::definitions::checked;
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::output::{Cell, Column, MessageRow, Output, Row, Table, Tone, arming, hex, one_line};
+use crate::output::{Cell, Column, MessageRow, Output, Row, Table, Tone, arming, covers, hex, one_line};
 
 /// Arguments of `describe`.
 #[derive(Clone, Debug, Args)]
@@ -100,9 +100,7 @@ async fn code(global: &Global, arguments: Arguments, output: &mut Output) -> Res
         return Err(Failure::new(Exit::Refused, message, answer.candidates.iter().map(candidate)));
     };
     let listed = |instruction: CodeInstruction| {
-        let length = instruction.code.len().max(1);
-        let inside = offset.checked_sub(instruction.offset).filter(|_| offset > 0);
-        let is_asked = inside.is_some_and(|inside| (inside as usize) < length);
+        let is_asked = offset > 0 && covers(instruction.offset, &instruction.code, offset);
         ListedInstruction { instruction, is_asked }
     };
     let listed: Vec<_> = instructions.into_iter().map(listed).collect();

@@ -93,10 +93,12 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     }
     let client = connect(global).await?;
     let name_glob = glob_of_names(arguments.glob.as_deref().unwrap_or_default());
-    let (probes, hits) = requests(name_glob, arguments.selector.clone());
+    let label_selector = arguments.selector.clone();
+    let hits = ListHitsRequest { name_glob, label_selector, ..Default::default() };
     if let Some(since) = arguments.since {
         return rates(&client, &arguments, hits, since, output).await;
     }
+    let probes = probes_of(&hits);
     if arguments.cost {
         return costs(&client, probes, hits, output).await;
     }
@@ -121,14 +123,21 @@ pub(crate) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
     Ok(Exit::Success)
 }
 
-/// The requests for probes and for their hits.
-fn requests(name_glob: String, label_selector: String) -> (ListProbesRequest, ListHitsRequest) {
-    let hits = ListHitsRequest {
-        name_glob: name_glob.clone(),
-        label_selector: label_selector.clone(),
+/// The request for hits of the last time, in intervals of so many seconds.
+pub(super) fn hits_of_last(time: Duration, step_seconds: u32, name_glob: &str) -> ListHitsRequest {
+    let since = Timestamp::now().checked_sub(time).unwrap_or(Timestamp::UNIX_EPOCH);
+    ListHitsRequest {
+        name_glob: name_glob.to_owned(),
+        start_time: Some(to_proto_time(since)),
+        step_seconds,
         ..Default::default()
-    };
-    (ListProbesRequest { name_glob, label_selector, ..Default::default() }, hits)
+    }
+}
+
+/// The request for the probes of which another one asks the hits.
+fn probes_of(hits: &ListHitsRequest) -> ListProbesRequest {
+    let ListHitsRequest { name_glob, label_selector, .. } = hits.clone();
+    ListProbesRequest { name_glob, label_selector, ..Default::default() }
 }
 
 /// Says why hits by kprobed's own threads are not known, each reason once.
@@ -182,7 +191,6 @@ async fn count(
 struct Counting {
     client: Client,
     temporary: Option<TemporaryProbes>,
-    probes: ListProbesRequest,
     hits: ListHitsRequest,
     before: Vec<HitProfile>,
 }
@@ -210,19 +218,20 @@ impl Counting {
         };
         let name_glob = if temporary.is_some() { String::new() } else { glob_of_names(&word) };
         let with_own = temporary.is_none() && !arguments.include_self;
-        let (probes, hits) = requests(name_glob, arguments.selector.clone());
-        let hits = ListHitsRequest { with_own, ..hits };
+        let label_selector = arguments.selector.clone();
+        let hits = ListHitsRequest { name_glob, label_selector, with_own, ..Default::default() };
         let before = client.select_hits(hits.clone()).await?;
         if let Some(temporary) = &temporary {
             let count = counted(temporary.probes().len(), "probe");
             output.note(&format!("counting {count} for {duration:?}"));
         }
-        Ok(Self { client, temporary, probes, hits, before })
+        Ok(Self { client, temporary, hits, before })
     }
 
     /// Shows what was counted, and deletes what was defined for it.
     async fn end(self, top: Option<u32>, output: &mut Output) -> Result<(), Failure> {
-        let Self { client, temporary, probes, hits, before } = self;
+        let Self { client, temporary, hits, before } = self;
+        let probes = probes_of(&hits);
         let after = client.select_hits(hits).await?;
         let mut probes = client.select_probes(probes).await?;
         if let Some(temporary) = &temporary {

@@ -7,7 +7,6 @@ use std::path::{Path, PathBuf};
 use clap::Args;
 use kprobed_host::kernel::ImageError;
 use kprobed_lang::definition::{CutDefinition, Cutter};
-use kprobed_verdict::checker::CheckError;
 use kprobed_verdict::offline::OfflineKernel;
 
 use super::input::{self, DefinitionFile};
@@ -125,19 +124,17 @@ async fn definitions(
 /// The verdicts on one definition, in the order of the kernels.
 fn judge(kernels: &[OfflineKernel], definition: &str) -> Result<Vec<ImageVerdict>, Failure> {
     let made_for = kernels.first().and_then(|kernel| kernel.meaning(definition));
-    let mut verdicts = Vec::with_capacity(kernels.len());
-    for (index, kernel) in kernels.iter().enumerate() {
-        let no_probes = |why: CheckError| {
+    let judge = |(index, kernel): (usize, &OfflineKernel)| {
+        let mut verdict = kernel.judge(definition).map_err(|why| {
             let message = format!("there are no verdicts for {}: {why}", kernel.release());
             Failure::new(Exit::Usage, message, [])
-        };
-        let mut verdict = kernel.judge(definition).map_err(no_probes)?;
+        })?;
         if let (1.., Some(before)) = (index, &made_for) {
             verdict.change = kernel.change(before, definition);
         }
-        verdicts.push(ImageVerdict { release: kernel.release().to_owned(), verdict });
-    }
-    Ok(verdicts)
+        Ok(ImageVerdict { release: kernel.release().to_owned(), verdict })
+    };
+    kernels.iter().enumerate().map(judge).collect()
 }
 
 /// Whether a kernel judges otherwise than the first one, or gives the definition another meaning.

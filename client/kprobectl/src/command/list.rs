@@ -1,20 +1,22 @@
 //! `kprobectl list` and `kprobectl get`: probes, changes of probes (`--watch`), foreign events (`--foreign`), and all
 //! properties of probes.
 
+use std::time::Duration;
+
 use clap::Args;
-use jiff::{SignedDuration, Timestamp};
-use kprobed_client::api::{ForeignEvent, ListHitsRequest, ListProbesRequest, Probe, WatchProbesRequest};
+use kprobed_client::api::{ForeignEvent, ListProbesRequest, Probe, WatchProbesRequest};
 use kprobed_client::{Client, WatchItem};
 
 use super::adopt::instances;
 use super::connection::connect;
+use super::hits::hits_of_last;
 use super::probe_selection::{choose, glob_of_names};
 use super::{Exit, Failure};
 use crate::global::Global;
-use crate::output::{Cell, Column, MessageRow, Output, ProbePast, Tone, kind_name, to_proto_time};
+use crate::output::{Cell, Column, MessageRow, Output, ProbePast, Tone, kind_name};
 
 /// The rate and the last hit are looked for in this time.
-const RECENT: SignedDuration = SignedDuration::from_hours(1);
+const RECENT: Duration = Duration::from_hours(1);
 
 /// So exactly, in seconds.
 const STEP_S: u32 = 10;
@@ -166,14 +168,7 @@ pub(crate) async fn get(
 async fn look(client: &Client, name: &str) -> Result<(Probe, ProbePast), Failure> {
     let (probe, states) = client.get_probe_and_states(name).await?;
     let profile = client.hits(&probe.name).await?.into_iter().find(|found| found.probe == probe.name);
-    let since = Timestamp::now().checked_sub(RECENT).unwrap_or_default();
-    let request = ListHitsRequest {
-        name_glob: probe.name.clone(),
-        start_time: Some(to_proto_time(since)),
-        step_seconds: STEP_S,
-        ..Default::default()
-    };
-    let rates = client.hits_over_time(request).await?;
+    let rates = client.hits_over_time(hits_of_last(RECENT, STEP_S, &probe.name)).await?;
     let past = ProbePast::new(&probe, states, profile, &rates);
     Ok((probe, past))
 }

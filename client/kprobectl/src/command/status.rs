@@ -7,19 +7,17 @@ use std::io;
 use std::time::Duration;
 
 use clap::Args;
-use jiff::Timestamp;
-use kprobed_client::api::{
-    CheckStatus, ExporterState, GetHostResponse, GetLedgerResponse, ListHitsRequest, Probe, ProbeKind,
-};
+use kprobed_client::api::{CheckStatus, ExporterState, GetHostResponse, GetLedgerResponse, Probe, ProbeKind};
 use kprobed_client::{Client, Error, HitRates};
 use serde::Serialize;
 
 use super::connection::connect;
+use super::hits::hits_of_last;
 use super::{Exit, Failure, NoArguments};
 use crate::global::Global;
 use crate::output::{
-    Output, Tone, can_be_hit, check_status, exporter_state, is_unexplained, ledger_closes, one_line,
-    state_of, to_proto_time,
+    Interval, Output, Tone, can_be_hit, check_status, exporter_state, is_unexplained, ledger_closes,
+    one_line, state_of, totals,
 };
 
 /// How far back hits are looked at.
@@ -50,10 +48,7 @@ pub(crate) async fn version(
         show_versions(None, output)?;
         return Ok(Exit::Success);
     }
-    let host = match connect(global).await {
-        Ok(client) => client.host_basics().await.map_err(Failure::from),
-        Err(failure) => Err(failure),
-    };
+    let host = async { Ok::<_, Failure>(connect(global).await?.host_basics().await?) }.await;
     show_versions(host.as_ref().ok(), output)?;
     host.map(|_host| Exit::Success)
 }
@@ -83,13 +78,7 @@ pub(crate) async fn run(global: &Global, _: NoArguments, output: &mut Output) ->
 }
 
 async fn read(client: &Client) -> Result<Status, Failure> {
-    let since = Timestamp::now().checked_sub(HITS_OF).unwrap_or(Timestamp::UNIX_EPOCH);
-    let rates = ListHitsRequest {
-        name_glob: "*".to_owned(),
-        start_time: Some(to_proto_time(since)),
-        step_seconds: 60,
-        ..Default::default()
-    };
+    let rates = hits_of_last(HITS_OF, 60, "*");
     let mut missing = Missing::default();
     let status = Status {
         host: missing.answer(Part::Host, client.host().await),
@@ -262,20 +251,10 @@ impl StatusView {
 
 /// The probes by their rate over the time that was watched, the highest first.
 fn busy(probes: &[Probe], rates: &HitRates) -> Vec<Busy> {
-    // A series is of one boot.
-    let mut totals = BTreeMap::<i64, (u64, u64)>::new();
-    for series in &rates.series {
-        let (hits, covered) = totals.entry(series.probe_uid).or_default();
-        for point in &series.points {
-            (*hits, *covered) = (*hits + point.hits, *covered + u64::from(point.covered_seconds));
-        }
-    }
+    let totals = totals(rates);
     let of = |probe: &Probe| {
-        if !can_be_hit(probe.state()) {
-            return None;
-        }
-        let (hits, covered) = totals.get(&probe.uid).filter(|(_, covered)| *covered > 0)?;
-        Some(Busy { probe: probe.name.clone(), hits_per_second: *hits as f64 / *covered as f64 })
+        let hits_per_second = totals.get(&probe.uid).filter(|_| can_be_hit(probe.state()))?.rate()?;
+        Some(Busy { probe: probe.name.clone(), hits_per_second })
     };
     let mut busy: Vec<_> = probes.iter().filter_map(of).collect();
     busy.sort_by(|one, other| other.hits_per_second.total_cmp(&one.hits_per_second));
@@ -358,14 +337,9 @@ fn missing_hits(status: &Status) -> Vec<ToDo> {
             fix: "find that program: the daemon's log names the files, `journalctl -u kprobed`".to_owned(),
         });
     }
-    let mut skipped = BTreeMap::<i64, u64>::new();
-    for series in &status.rates.series {
-        let nmissed = series.points.iter().fold(0_u64, |sum, point| sum.saturating_add(point.nmissed));
-        let known = skipped.entry(series.probe_uid).or_default();
-        *known = known.saturating_add(nmissed);
-    }
+    let totals = totals(&status.rates);
     for probe in &status.probes {
-        let Some(nmissed @ 1..) = skipped.get(&probe.uid) else { continue };
+        let Some(Interval { nmissed: nmissed @ 1.., .. }) = totals.get(&probe.uid) else { continue };
         let fix = if probe.kind() == ProbeKind::Return {
             "define it with room for more calls at a time, as `rN:NAME FUNCTION`"
         } else {
@@ -392,8 +366,7 @@ fn listed(counted: Option<&BTreeMap<&'static str, usize>>) -> String {
     // The other words are no nouns.
     let ending = |name: &str, count: usize| if name == "warning" && count != 1 { "s" } else { "" };
     let words = counted.iter().map(|(name, count)| format!("{count} {name}{}", ending(name, *count)));
-    let words: Vec<_> = words.collect();
-    words.join(", ")
+    words.collect::<Vec<_>>().join(", ")
 }
 
 /// Prints the page, and says whether nothing has failed.

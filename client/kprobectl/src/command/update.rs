@@ -203,9 +203,8 @@ pub(crate) async fn label(
     arguments: LabelArguments,
     output: &mut Output,
 ) -> Result<Exit, Failure> {
-    let mut changes = label_changes(&arguments.words)?;
-    let names = std::mem::take(&mut changes.names);
-    if changes == LabelChanges::default() {
+    let LabelChanges { names, set, remove } = label_changes(&arguments.words)?;
+    if set.is_empty() && remove.is_empty() {
         let hint = "write KEY=VALUE to set a label, KEY- to remove one";
         return Err(Failure::usage("no label is given", hint));
     }
@@ -220,12 +219,12 @@ pub(crate) async fn label(
     let mut exit = Exit::Success;
     let mut requests = Vec::new();
     for one in choose(&client, names, arguments.selector.as_deref()).await? {
-        match name_and_etag(&client, one, &changes, arguments.overwrite).await {
+        match name_and_etag(&client, one, &set, arguments.overwrite).await {
             Ok((name, etag)) => requests.push(UpdateProbeRequest {
                 name,
                 etag,
-                set_labels: changes.set.clone(),
-                remove_labels: changes.remove.clone(),
+                set_labels: set.clone(),
+                remove_labels: remove.clone(),
                 take_over: arguments.take_over,
                 ..Default::default()
             }),
@@ -246,14 +245,14 @@ pub(crate) async fn label(
 async fn name_and_etag(
     client: &Client,
     one: ChosenProbe,
-    changes: &LabelChanges,
+    set: &HashMap<String, String>,
     overwrite: bool,
 ) -> Result<(String, String), Failure> {
     if overwrite {
         return Ok((one.name.clone(), one.etag()));
     }
     let Probe { name, etag, labels, .. } = one.probe(client).await?;
-    let taken = changes.set.iter().filter_map(|(key, value)| {
+    let taken = set.iter().filter_map(|(key, value)| {
         labels.get(key).filter(|has| *has != value).map(|has| format!("{key}={has}"))
     });
     match taken.min() {
@@ -266,7 +265,7 @@ async fn name_and_etag(
 }
 
 /// What `kprobectl label` is asked to do.
-#[derive(Debug, Default, PartialEq, Eq)]
+#[derive(Debug, Default)]
 struct LabelChanges {
     /// Whose labels.
     names: Vec<String>,

@@ -119,10 +119,7 @@ pub(crate) fn choose(
     input: &str,
     context: Option<(&str, &Context)>,
 ) -> Result<Vec<NamedHost>, ConfigError> {
-    let inventory = match context {
-        Some((_, context)) => context.named_hosts()?,
-        None => Vec::new(),
-    };
+    let inventory = context.map(|(_, context)| context.named_hosts()).transpose()?.unwrap_or_default();
     let all = ["all".to_owned()];
     let terms = if terms.is_empty() { &all } else { terms };
     let mut chosen = HostChoice { inventory: &inventory, hosts: Vec::new(), seen: BTreeSet::new() };

@@ -9,7 +9,7 @@ use kprobed_document::json::json;
 
 use super::Output;
 use super::cost;
-use super::data::{arming, hex};
+use super::data::{arming, covers, hex};
 use super::diagnostic;
 use super::terminal::{Style, Tone};
 
@@ -98,7 +98,7 @@ pub(super) fn push_listing(text: &mut String, answer: &CheckProbeResponse, style
     // A reason that holds for many is said once.
     let mut said: HashSet<String> = answer.diagnostics.iter().map(|found| found.message.clone()).collect();
     for instruction in &answer.listing {
-        let is_asked = asked.is_some_and(|offset| contains(instruction, offset));
+        let is_asked = asked.is_some_and(|byte| covers(instruction.offset, &instruction.code, byte));
         let works = is_at_fault && nearest.contains(&Some(instruction.offset));
         let (marker, tone) = match (is_asked, works) {
             (true, _) => ('>', if instruction.probeable { Tone::Strong } else { Tone::Bad }),
@@ -128,12 +128,6 @@ fn remark(instruction: &Instruction, asked: Option<u32>, works: bool) -> String 
         _ if works => format!("+{} works", instruction.offset),
         _ => instruction.refusal.clone(),
     }
-}
-
-fn contains(instruction: &Instruction, offset: u32) -> bool {
-    offset
-        .checked_sub(instruction.offset)
-        .is_some_and(|inside| inside == 0 || (inside as usize) < instruction.code.len())
 }
 
 /// The offset in `FUNCTION+0xOFFSET`.

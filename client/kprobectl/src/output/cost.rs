@@ -8,7 +8,7 @@ use kprobed_client::api::{HitCost, HitProfile, Probe};
 use kprobed_document::json::json as message;
 use serde_json::{Value, json};
 
-use super::{Cell, Column, Row};
+use super::{Cell, Column, Interval, Row};
 
 /// What one hit takes: `500±20 ns`, with `?` if it was not measured on this host.
 pub(super) fn hit(cost: &HitCost) -> String {
@@ -73,11 +73,10 @@ impl ProbeCost {
 
     pub(crate) fn new(probe: Probe, rates: &HitRates) -> Self {
         let points = rates.series.iter().filter(|series| series.probe_uid == probe.uid);
-        let points = points.flat_map(|series| &series.points);
-        let (runs, seconds) = points.fold((0_u64, 0_u64), |(runs, seconds), point| {
-            (runs + point.hits + point.nmissed, seconds + u64::from(point.covered_seconds))
-        });
-        Self::of(probe, (seconds > 0).then(|| runs as f64 / seconds as f64))
+        let all: Interval = points.flat_map(|series| &series.points).map(Interval::from).sum();
+        // With the runs that the kernel skipped.
+        let runs = Interval { hits: all.hits.saturating_add(all.nmissed), ..all };
+        Self::of(probe, runs.rate())
     }
 }
 

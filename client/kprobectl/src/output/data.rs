@@ -13,6 +13,11 @@ pub(crate) fn hex(bytes: &[u8]) -> String {
     bytes.iter().map(|byte| format!("{byte:02x}")).collect::<Vec<_>>().join(" ")
 }
 
+/// Whether an instruction at an offset holds the byte at another one.
+pub(crate) fn covers(offset: u32, code: &[u8], byte: u32) -> bool {
+    byte.checked_sub(offset).is_some_and(|inside| inside == 0 || (inside as usize) < code.len())
+}
+
 /// Text that keeps to its line and does nothing to a terminal. Backslashes stay as they are.
 pub(crate) fn one_line(text: &str) -> String {
     if text.chars().any(char::is_control) { Escaped(text.as_bytes()).to_string() } else { text.to_owned() }

@@ -27,10 +27,10 @@ mod terminal;
 
 #[cfg(test)]
 pub(crate) use aggregation::key_notation;
-pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit};
+pub(crate) use aggregation::{CountOrder, CountPrinter, CountView, LATENCY_COLUMN, LatencyUnit, context_key};
 pub(crate) use contrast::{Contrast, Judged};
 pub(crate) use cost::{ProbeCost, hits_of_others, own_hits};
-pub(crate) use data::{arming, check_status, counted, hex, instant, moment, one_line, to_proto_time};
+pub(crate) use data::{arming, check_status, counted, covers, hex, instant, moment, one_line, to_proto_time};
 pub(crate) use document::{AppliedProbe, ProbeDifference};
 pub(crate) use event::{EventPrinter, EventStyle, Recorded, SkippedRuns, TimeForm};
 pub(crate) use fleet::HostRecord;
@@ -38,7 +38,7 @@ pub(crate) use image::{ImageVerdict, JunitReport, PlacedDefinition};
 pub(crate) use ledger::{exporter_state, is_unexplained, ledger_closes};
 pub(crate) use page::ProbePast;
 pub(crate) use probe::{can_be_hit, kind_name, labels_text, lease, state_name, state_of, waits_for_module};
-pub(crate) use rates::Chart;
+pub(crate) use rates::{Chart, Interval, totals};
 pub(crate) use rows::{Column, MessageRow, Row};
 pub(crate) use table::{Cell, Table};
 pub(crate) use terminal::Tone;

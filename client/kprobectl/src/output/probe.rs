@@ -200,10 +200,8 @@ impl Output {
             Some(profile) => format!("{name} hits={} nmissed={}", profile.hits, profile.nmissed),
             None => name.clone(),
         })?;
-        if !self.is_structured() {
-            for probe in deleted.iter().filter(|probe| !probe.note.is_empty()) {
-                self.note(&format!("`{}`: {}", probe.name, probe.note));
-            }
+        for probe in deleted.iter().filter(|probe| !probe.note.is_empty()) {
+            self.remark(&format!("`{}`: {}", probe.name, probe.note));
         }
         Ok(())
     }

@@ -3,6 +3,7 @@
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::io;
+use std::iter::Sum;
 use std::rc::Rc;
 
 use jiff::Timestamp;
@@ -121,7 +122,7 @@ impl Chart {
                 ["PROBE", "HITS", "HITS/s", "HIGHEST"].into_iter().chain(nmissed).collect();
             let mut table = Table::new(&headings);
             for (name, intervals) in &names {
-                let (all, highest) = (sum(intervals), highest(&shown(intervals, in_column)));
+                let (all, highest) = (sum_of(intervals), highest(&shown(intervals, in_column)));
                 let mut cells = vec![Cell::text(name), Cell::number(all.hits)];
                 cells.extend([all.rate(), highest].map(|rate| Cell::text(rate_text(rate)).right()));
                 cells.extend(nmissed.map(|_| Cell::number(all.nmissed)));
@@ -168,7 +169,7 @@ impl Chart {
 
 /// The intervals, so many in a column of the page.
 fn shown(intervals: &[Interval], in_column: usize) -> Vec<Interval> {
-    intervals.chunks(in_column.max(1)).map(sum).collect()
+    intervals.chunks(in_column.max(1)).map(sum_of).collect()
 }
 
 /// The highest rate, if any is known.
@@ -176,33 +177,53 @@ fn highest(shown: &[Interval]) -> Option<f64> {
     shown.iter().filter_map(|interval| interval.rate()).reduce(f64::max)
 }
 
-/// Hits of one interval, or of several that are shown as one.
+/// Hits of one interval, or of several together.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
-struct Interval {
-    covered_seconds: u64,
-    hits: u64,
-    nmissed: u64,
+pub(crate) struct Interval {
+    pub(super) covered_seconds: u64,
+    pub(super) hits: u64,
+    pub(crate) nmissed: u64,
 }
 
 impl Interval {
     /// Hits per second, if anything is known.
-    fn rate(self) -> Option<f64> {
+    pub(crate) fn rate(self) -> Option<f64> {
         (self.covered_seconds > 0).then(|| self.hits as f64 / self.covered_seconds as f64)
     }
 
-    fn add(&mut self, other: Self) {
-        self.covered_seconds = self.covered_seconds.saturating_add(other.covered_seconds);
-        self.hits = self.hits.saturating_add(other.hits);
-        self.nmissed = self.nmissed.saturating_add(other.nmissed);
+    fn and(self, other: Self) -> Self {
+        Self {
+            covered_seconds: self.covered_seconds.saturating_add(other.covered_seconds),
+            hits: self.hits.saturating_add(other.hits),
+            nmissed: self.nmissed.saturating_add(other.nmissed),
+        }
     }
 }
 
-/// All of some intervals.
-fn sum(intervals: &[Interval]) -> Interval {
-    intervals.iter().fold(Interval::default(), |mut sum, interval| {
-        sum.add(*interval);
-        sum
-    })
+impl From<&HitRate> for Interval {
+    fn from(point: &HitRate) -> Self {
+        Self { covered_seconds: point.covered_seconds.into(), hits: point.hits, nmissed: point.nmissed }
+    }
+}
+
+impl Sum for Interval {
+    fn sum<I: Iterator<Item = Self>>(intervals: I) -> Self {
+        intervals.fold(Self::default(), Self::and)
+    }
+}
+
+fn sum_of(intervals: &[Interval]) -> Interval {
+    intervals.iter().copied().sum()
+}
+
+/// All intervals of each probe together, by its number: a series is of one boot.
+pub(crate) fn totals(rates: &HitRates) -> BTreeMap<i64, Interval> {
+    let mut totals = BTreeMap::<i64, Interval>::new();
+    for series in &rates.series {
+        let total = totals.entry(series.probe_uid).or_default();
+        *total = total.and(series.points.iter().map(Interval::from).sum());
+    }
+    totals
 }
 
 /// The intervals of each name from `first` on, which is counted in steps since 1970.
@@ -215,11 +236,7 @@ fn by_name(rates: &HitRates, first: i64, intervals: usize) -> BTreeMap<&str, Vec
             let number = point.start_time.as_ref().map(|time| time.seconds.div_euclid(step));
             let index = number.and_then(|number| usize::try_from(number.checked_sub(first)?).ok());
             if let Some(interval) = index.and_then(|index| row.get_mut(index)) {
-                interval.add(Interval {
-                    covered_seconds: point.covered_seconds.into(),
-                    hits: point.hits,
-                    nmissed: point.nmissed,
-                });
+                *interval = interval.and(point.into());
             }
         }
     }

@@ -40,9 +40,6 @@ pub struct NumberedAggregation {
 
 impl ControlHandle {
     /// Begins to count, if the caller may observe the probes.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn create_aggregation(
         &self,
         caller: &Caller,
@@ -54,9 +51,6 @@ impl ControlHandle {
     }
 
     /// The aggregation that has a name now, if the caller may observe its probes.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn aggregation(&self, caller: &Caller, name: String) -> Result<NumberedAggregation, Error> {
         let by = caller.clone();
         self.act(KIND, Some(caller), async move |controller| controller.find_aggregation(&by, &name)).await
@@ -64,9 +58,6 @@ impl ControlHandle {
 
     /// Stops counting, for the one who made the aggregation or who administers the daemon. Returns what was counted
     /// until then, if the kernel's table could be read and the caller may observe the probes.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn delete_aggregation(
         &self,
         caller: &Caller,
@@ -79,9 +70,6 @@ impl ControlHandle {
     }
 
     /// Stops counting what was counted for a stream that has ended. Another aggregation of its name stays.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn end_aggregation(&self, number: u64) -> Result<(), Error> {
         self.act(KIND, None, async move |controller| controller.end_aggregation_of_stream(number).await).await
     }
@@ -101,9 +89,6 @@ impl ControlHandle {
     }
 
     /// All aggregations of probes that the caller may observe, by name.
-    ///
-    /// # Errors
-    /// See [`Error`].
     pub async fn aggregations(&self, caller: &Caller) -> Result<Vec<Arc<v1::Aggregation>>, Error> {
         let by = caller.clone();
         self.act(KIND, Some(caller), async move |controller| Ok(controller.shown_aggregations(&by))).await

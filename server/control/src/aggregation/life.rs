@@ -142,7 +142,7 @@ impl Controller {
         match of_stream.map(|live| live.aggregation.name.clone()) {
             // It is gone already, with a probe of it or by a request.
             None => Ok(()),
-            Some(name) => self.end_aggregation(&name, "its stream has ended").await.map(drop),
+            Some(name) => self.end_aggregation(&name, "its stream has ended").await,
         }
     }
 
@@ -299,37 +299,21 @@ impl Controller {
         filter: &str,
         field: &'static str,
     ) -> Result<(Arc<Schema>, Proofs), Error> {
-        self.require_own(probe)?;
+        let list = self.tracefs().kprobe_list()?;
+        own::require(own::presence(self.tracefs(), &list, probe)?, &probe.name)?;
         let Some(schema) = probe.schema.as_ref().filter(|_| probe.state.is_in_kernel()) else {
             return Err(Error::not_in_kernel(&probe.name, "it cannot be counted", ""));
         };
-        self.judge_aggregation_filter(probe, filter, field)?;
-        let proofs = Proofs::of(&read_format(self.tracefs(), &probe.name)?).of_shown(Some(schema));
-        Ok((Arc::clone(schema), proofs))
-    }
-
-    fn judge_aggregation_filter(
-        &self,
-        probe: &Probe,
-        filter: &str,
-        field: &'static str,
-    ) -> Result<(), Error> {
-        if filter.is_empty() {
-            return Ok(());
-        }
         if filter.contains('\n') {
             return Err(Error::bad_argument(field, "a filter is one line"));
         }
-        let Some(event) = &probe.own else { return Ok(()) };
-        own::refuse_harm(self.tracefs(), &probe.name, filter)?;
-        let recorded = own::recorded_filter(filter, probe.schema.as_ref());
-        let recorded = recorded.map_err(|found| Error::refused_filter(field, filter, &found))?;
-        let executor = self.executor();
-        executor.try_filter(event, &recorded).map_err(|refused| {
-            let found = probe.schema.as_deref().and_then(|schema| executor.what_is_wrong(filter, schema));
-            Error::kernel_filter((field, filter), &refused, found.as_ref())
-        })?;
-        own::refuse_misread(field, filter, probe.schema.as_ref())
+        if !filter.is_empty()
+            && let Some(event) = &probe.own
+        {
+            self.executor().judge_written(event, (field, filter), Some(schema))?;
+        }
+        let proofs = Proofs::of(&read_format(self.tracefs(), &probe.name)?).of_shown(Some(schema));
+        Ok((Arc::clone(schema), proofs))
     }
 
     fn aggregation_instance(&mut self) -> Result<Instance, Error> {
@@ -457,18 +441,14 @@ impl Controller {
     }
 
     /// Deletes an aggregation for a reason of the daemon's own.
-    async fn end_aggregation(
-        &mut self,
-        name: &str,
-        reason: &'static str,
-    ) -> Result<Option<v1::AggregationSnapshot>, Error> {
+    async fn end_aggregation(&mut self, name: &str, reason: &'static str) -> Result<(), Error> {
         let ended = Entry { reason: reason.to_owned(), ..Entry::new(Action::Ended, OWN_NAME) };
         let live = self.aggregations.live(name)?;
         let (number, entry) = (live.number, described(ended, name, &live.plan));
-        let last = self.delete_aggregation(name)?;
+        self.delete_aggregation(name)?;
         self.aggregations.note_end(number, reason);
         self.parts.store.tell(vec![entry]).await;
-        Ok(last)
+        Ok(())
     }
 
     fn delete_aggregation(&mut self, name: &str) -> Result<Option<v1::AggregationSnapshot>, Error> {
@@ -480,13 +460,8 @@ impl Controller {
         self.aggregations.by_name.remove(name);
         self.drop_unused_instance();
         tracing::info!(aggregation = name, "no longer counting");
-        match snapshot {
-            Ok(snapshot) => Ok(Some(snapshot)),
-            Err(error) => {
-                tracing::warn!(aggregation = name, %error, "cannot read the last counts");
-                Ok(None)
-            }
-        }
+        let told = |error: &Error| tracing::warn!(aggregation = name, %error, "cannot read the last counts");
+        Ok(snapshot.inspect_err(told).ok())
     }
 
     fn drop_unused_instance(&mut self) {

@@ -52,7 +52,10 @@ pub(super) struct TriggerPlan {
 #[derive(Clone, Debug)]
 pub(super) struct RowKey {
     pub(super) meaning: Meaning,
-    pub(super) shown: Shown,
+    /// How people write its numbers.
+    pub(super) notation: Notation,
+    /// Bytes of a number.
+    pub(super) bytes: usize,
     /// As clients see it.
     pub(super) column: Column,
 }
@@ -60,7 +63,7 @@ pub(super) struct RowKey {
 impl RowKey {
     /// A key that is no field.
     fn of_context(meaning: Meaning, name: &str) -> Self {
-        Self { meaning, shown: Shown::default(), column: column(name, None) }
+        Self { meaning, notation: Notation::default(), bytes: 0, column: column(name, None) }
     }
 }
 
@@ -104,15 +107,6 @@ pub(super) enum Meaning {
     Symbol,
     /// What it is printed as.
     Printed,
-}
-
-/// How people write the numbers of a key.
-#[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub(super) struct Shown {
-    pub(super) notation: Notation,
-    /// Bytes of a number.
-    pub(super) bytes: usize,
-    pub(super) hexadecimal: bool,
 }
 
 /// Rows of a table unless the client says otherwise: the kernel's default.
@@ -169,10 +163,9 @@ fn field_of<'a>(
 }
 
 /// Why a key cannot stand beside the others: one of them is the same to the kernel.
-fn is_there(keys: &[HistKey], row_keys: &[RowKey], (hist, key): (&HistKey, &RowKey)) -> Option<&'static str> {
-    let same = keys.iter().position(|other| other == hist)?;
-    let is_same = row_keys.get(same).is_some_and(|other| other.meaning == key.meaning);
-    Some(if is_same {
+fn is_there(keys: &[(HistKey, RowKey)], (hist, key): &(HistKey, RowKey)) -> Option<&'static str> {
+    let (_, same) = keys.iter().find(|(other, _)| other == hist)?;
+    Some(if same.meaning == key.meaning {
         "this key occurs twice"
     } else {
         "`thread` shows the name of the thread too: leave `comm` out"
@@ -259,16 +252,6 @@ fn form_of(field: &FieldSchema, key: &v1::FieldKey, path: &str) -> Result<(KeyFo
     }
 }
 
-impl Shown {
-    fn of(field: &FieldSchema) -> Self {
-        Self {
-            notation: field.notation.clone(),
-            bytes: field.kind.value_bytes(),
-            hexadecimal: field.base == Some(Base::Hex),
-        }
-    }
-}
-
 impl Counted<'_> {
     /// The filter of the events of which all that decides was read, and that of the events of which it was not, if
     /// there can be any.
@@ -308,17 +291,15 @@ impl Counted<'_> {
     }
 }
 
+/// A trigger that counts the events that pass a filter, and does nothing else.
+fn counting(keys: Vec<HistKey>, variable: HistVariable, rows: u32, filter: String) -> HistTrigger {
+    HistTrigger { keys, sums: Vec::new(), variable, rows, clock: None, action: None, filter }
+}
+
 /// A table with one row, which cannot be full: it counts the events that pass a filter.
 pub(super) fn one_row(event: &ProbeName, mark: String, filter: String, role: Role) -> Table {
-    let trigger = HistTrigger {
-        keys: vec![HistKey { field: "common_type".to_owned(), form: KeyForm::Number }],
-        sums: Vec::new(),
-        variable: HistVariable::Mark(mark),
-        rows: *TABLE_ROWS.start(),
-        clock: None,
-        action: None,
-        filter,
-    };
+    let keys = vec![HistKey { field: "common_type".to_owned(), form: KeyForm::Number }];
+    let trigger = counting(keys, HistVariable::Mark(mark), *TABLE_ROWS.start(), filter);
     Table { event: event.clone(), trigger, role }
 }
 
@@ -338,13 +319,13 @@ impl TriggerPlan {
         if spec.sums.len() > MAX_SUMS {
             return refuse(format!("{root}.sums"), format!("the kernel takes at most {MAX_SUMS} sums"));
         }
-        let (mut keys, mut row_keys) = (Vec::new(), Vec::new());
+        let mut keys = Vec::<(HistKey, RowKey)>::new();
         // What the kernel puts into the wrong power of two, and the filters that separate it from
         // the rest.
         let mut split: Option<(usize, [String; 2])> = None;
         for (index, key) in spec.keys.iter().enumerate() {
             let path = format!("{root}.keys[{index}]");
-            let (hist, row_key) = match &key.key {
+            let key = match &key.key {
                 None => return refuse(path, "a key must be a field or a context key"),
                 Some(Key::Context(context)) => {
                     let known = ContextKey::try_from(*context).ok().and_then(context_key);
@@ -373,19 +354,20 @@ impl TriggerPlan {
                             "only one key can be powers of two of a field with a sign or of 64 bits";
                         return refuse(format!("{path}.scale"), message);
                     }
-                    let (shown, column) = (Shown::of(field), column(name, Some(field)));
-                    (HistKey { field: name.clone(), form }, RowKey { meaning, shown, column })
+                    let (notation, bytes) = (field.notation.clone(), field.kind.value_bytes());
+                    let column = column(name, Some(field));
+                    (HistKey { field: name.clone(), form }, RowKey { meaning, notation, bytes, column })
                 }
             };
-            if let Some(why) = is_there(&keys, &row_keys, (&hist, &row_key)) {
+            if let Some(why) = is_there(&keys, &key) {
                 return refuse(path, why);
             }
-            if hist.form == KeyForm::Text && keys.iter().any(|other: &HistKey| other.form == KeyForm::Text) {
+            if key.0.form == KeyForm::Text && keys.iter().any(|(other, _)| other.form == KeyForm::Text) {
                 return refuse(path, "the kernel has room for one string among the keys");
             }
-            keys.push(hist);
-            row_keys.push(row_key);
+            keys.push(key);
         }
+        let (keys, row_keys): (Vec<_>, Vec<_>) = keys.into_iter().unzip();
         let (mut sums, mut signed_sums) = (Vec::new(), Vec::new());
         for (index, name) in spec.sums.iter().enumerate() {
             let path = format!("{root}.sums[{index}]");
@@ -410,15 +392,8 @@ impl TriggerPlan {
                 // The kernel requires a key: this one is the same in all events of a probe.
                 ordered.push(HistKey { field: "common_type".to_owned(), form: KeyForm::Number });
             }
-            let trigger = HistTrigger {
-                keys: ordered,
-                sums: spec.sums.clone(),
-                variable: HistVariable::Mark(format!("kprobed_{number}{mark}")),
-                rows,
-                clock: None,
-                action: None,
-                filter,
-            };
+            let mark = HistVariable::Mark(format!("kprobed_{number}{mark}"));
+            let trigger = HistTrigger { sums: spec.sums.clone(), ..counting(ordered, mark, rows, filter) };
             Table { event: probe.clone(), trigger, role: Role::Result { beyond } }
         };
         let own = (!spec.include_self).then(|| own_threads::condition(root, probe, schema)).transpose()?;
@@ -471,34 +446,30 @@ impl TriggerPlan {
         let matched = match_key(spec, [start, end])?;
         let rows = rows(spec.size, &format!("{root}.size"))?;
         let form = if spec.bucket_ns == 0 { KeyForm::Log2 } else { KeyForm::Buckets(spec.bucket_ns) };
-        let mut keys = vec![HistKey { field: LATENCY_FIELD.to_owned(), form }];
-        let mut row_keys = vec![RowKey::of_context(Meaning::Unsigned, LATENCY_FIELD)];
+        let latency = HistKey { field: LATENCY_FIELD.to_owned(), form };
+        let mut keys = vec![(latency, RowKey::of_context(Meaning::Unsigned, LATENCY_FIELD))];
         for (index, context) in spec.keys().enumerate() {
             let path = format!("{root}.keys[{index}]");
             if context == ContextKey::Stack {
                 return refuse(path, "a latency has no call stack: it lies between two probes");
             }
-            let Some((hist, row_key)) = context_key(context) else {
+            let Some(key) = context_key(context) else {
                 return refuse(path, "a key must be a field or a context key");
             };
-            if let Some(why) = is_there(&keys, &row_keys, (&hist, &row_key)) {
+            if let Some(why) = is_there(&keys, &key) {
                 return refuse(path, why);
             }
-            keys.push(hist);
-            row_keys.push(row_key);
+            keys.push(key);
         }
+        let (keys, row_keys): (Vec<_>, Vec<_>) = keys.into_iter().unzip();
         let synthetic = format!("{SYNTHETIC_PREFIX}{number}");
         let event =
             ProbeName::new("synthetic", &synthetic).or_else(|error| refuse(root, error.to_string()))?;
         let variable = format!("kprobed_{number}");
-        let matching = |variable, filter: &str, action| HistTrigger {
-            keys: vec![matched.clone()],
-            sums: Vec::new(),
-            variable,
-            rows: MATCH_ROWS,
+        let matching = |variable, filter, action| HistTrigger {
             clock: Some(clock),
             action,
-            filter: filter.to_owned(),
+            ..counting(vec![matched.clone()], variable, MATCH_ROWS, filter)
         };
         let action = HistAction { after: start.probe.clone(), synthetic: synthetic.clone() };
         let since = HistVariable::Since { name: format!("{variable}e"), start: variable.clone() };
@@ -514,24 +485,14 @@ impl TriggerPlan {
         let unread = |end: Counted<'_>, mark: &str, filter: String| {
             one_row(end.probe, format!("{variable}{mark}"), filter, Role::Unread)
         };
-        let unread: Vec<_> = start_unread
-            .map(|filter| unread(start, "u", of_start(filter)))
-            .into_iter()
-            .chain(end_unread.map(|filter| unread(end, "w", of_end(filter))))
-            .collect();
         let mut warnings = start.unproven(&spec.start_filter, value);
         warnings.extend(end.unproven(&spec.end_filter, value));
-        let begin = matching(HistVariable::Time(variable.clone()), &start_filter, None);
-        let finish = matching(since, &end_filter, Some(action));
+        let begin = matching(HistVariable::Time(variable.clone()), start_filter, None);
+        let finish = matching(since, end_filter, Some(action));
         let printed = (0..keys.len()).collect();
         let result = HistTrigger {
-            keys,
             sums: vec![LATENCY_FIELD.to_owned()],
-            variable: HistVariable::Mark(format!("{variable}r")),
-            rows,
-            clock: None,
-            action: None,
-            filter: String::new(),
+            ..counting(keys, HistVariable::Mark(format!("{variable}r")), rows, String::new())
         };
         let mut tables = vec![
             Table { event: start.probe.clone(), trigger: begin, role: Role::Starts },
@@ -539,8 +500,9 @@ impl TriggerPlan {
             Table { event: end.probe.clone(), trigger: finish, role: Role::Ends },
         ];
         let certain = end.proofs.certain(&spec.end_filter);
-        tables.extend(own_end.map(|own| own_threads::table(end.probe, &own, &certain, number)));
-        tables.extend(unread);
+        tables.extend(own_end.as_deref().map(|own| own_threads::table(end.probe, own, &certain, number)));
+        tables.extend(start_unread.map(|filter| unread(start, "u", of_start(filter))));
+        tables.extend(end_unread.map(|filter| unread(end, "w", of_end(filter))));
         Ok(Self {
             tables,
             printed,

@@ -10,7 +10,7 @@ use kprobed_proto::v1;
 use kprobed_proto::v1::key_value::Value;
 use kprobed_proto::v1::sum_value::Value as Sum;
 
-use super::plan::{Meaning, Role, RowKey, Shown, TriggerPlan};
+use super::plan::{Meaning, Role, RowKey, TriggerPlan};
 use kprobed_host::tracefs::hist::{HistRow, HistTable, HistValue};
 use kprobed_trace::decode::Position;
 
@@ -32,8 +32,7 @@ pub(super) fn rows(plan: &TriggerPlan, tables: &[HistTable]) -> Vec<v1::Aggregat
     let sum = |(signed, sum): (&bool, u64)| v1::SumValue {
         value: Some(if *signed { Sum::Signed(sum.cast_signed()) } else { Sum::Unsigned(sum) }),
     };
-    let key =
-        |(value, key): (Value, &RowKey)| v1::KeyValue { shown: key.shown.text(&value), value: Some(value) };
+    let key = |(value, key): (Value, &RowKey)| v1::KeyValue { shown: key.text(&value), value: Some(value) };
     let row = |(keys, (count, sums)): (Vec<Value>, (u64, Vec<u64>))| v1::AggregationRow {
         keys: keys.into_iter().zip(&plan.keys).map(key).collect(),
         count,
@@ -108,7 +107,7 @@ impl Meaning {
     }
 }
 
-impl Shown {
+impl RowKey {
     /// A number as the text of an event has it. `None` if that is the number itself.
     fn text(&self, value: &Value) -> Option<String> {
         let (bits, number) = match value {
@@ -123,7 +122,7 @@ impl Shown {
             u32::try_from(self.bytes).map_or(0, |bytes| 64_u32.saturating_sub(bytes.saturating_mul(8)));
         let word = bits.wrapping_shl(above).wrapping_shr(above);
         Some(match self.notation.position()? {
-            Position::Behind if self.hexadecimal => format!("{word:#x} ({text})"),
+            Position::Behind if self.column.hexadecimal => format!("{word:#x} ({text})"),
             Position::Behind => format!("{number} ({text})"),
             Position::Instead => text,
         })

@@ -8,6 +8,7 @@ use std::hash::{BuildHasher as _, RandomState};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, LazyLock};
 
+use kprobed_audit::{Action, Entry};
 use kprobed_rights::{Method, Principal};
 use tracing::Span;
 
@@ -32,6 +33,12 @@ impl Caller {
     /// The daemon itself: what its files declare, and what it repairs.
     pub fn daemon() -> Self {
         Self { principal: Arc::new(Principal::Daemon), method: None, operation: Operation::default() }
+    }
+
+    /// An entry of the audit log about what it asks for.
+    pub(crate) fn entry(&self, action: Action) -> Entry {
+        let method = self.method.map(|method| method.name().to_owned()).unwrap_or_default();
+        Entry { method, ..Entry::new(action, self.principal.to_string()) }
     }
 
     /// What the log says with every line about the call. None for the daemon itself.

@@ -74,7 +74,7 @@ impl Account {
         let before = self.checks_until.map_or(now, |until| until.max(now));
         // At most a day: a rate of 0 has no end.
         let worth = RATE_TIME.saturating_mul(u32::try_from(count).unwrap_or(u32::MAX)).as_secs_f64()
-            / as_f64(most.max(1));
+            / most.max(1) as f64;
         let after = before + Duration::from_secs_f64(worth.min(86_400.0));
         self.checks_until = Some(after);
         after.saturating_duration_since(now)
@@ -179,11 +179,6 @@ fn recent(until: Option<Instant>, most: u64, now: Instant) -> u64 {
     // Rounded up: a check that is worth half of its time is one.
     let checks = u128::from(most).saturating_mul(left.as_nanos()).div_ceil(RATE_TIME.as_nanos());
     u64::try_from(checks).unwrap_or(u64::MAX)
-}
-
-#[expect(clippy::cast_precision_loss, reason = "a rate need not be exact beyond 2^53")]
-fn as_f64(number: u64) -> f64 {
-    number as f64
 }
 
 #[cfg(test)]

@@ -108,11 +108,10 @@ impl Rights {
         reason: String,
     ) {
         self.audit.note(Entry {
-            method: method_of(caller).to_owned(),
             rule: rule.map(ToString::to_string).unwrap_or_default(),
             probe: probe.map(ToString::to_string).unwrap_or_default(),
             reason,
-            ..Entry::new(Action::Refused, caller.principal.to_string())
+            ..caller.entry(Action::Refused)
         });
     }
 
@@ -222,12 +221,8 @@ fn administering(caller: &Caller) -> Caller {
     Caller { method: caller.method.and(Method::named("ReconcileProbes")), ..caller.clone() }
 }
 
-fn method_of(caller: &Caller) -> &'static str {
-    caller.method.map_or("", Method::name)
-}
-
 fn refused(caller: &Caller, on: &str, why: &str, rule: Option<&RuleName>) -> Error {
-    let (principal, method) = (caller.principal.to_string(), method_of(caller));
+    let (principal, method) = (caller.principal.to_string(), caller.method.map_or("", Method::name));
     let message = format!("`{principal}` may not call `{method}`{on}: {why}");
     let error = Error::new(Reason::NOT_ALLOWED, message)
         .with("principal", &principal)

@@ -24,7 +24,7 @@ use crate::probe::to_the_second;
 use crate::step::Step;
 use crate::store::Trip;
 use crate::{Probe, ProbeState, Trouble};
-use kprobed_lang::model::{ProbeName, ProbeUid};
+use kprobed_lang::model::{Hits, ProbeName, ProbeUid};
 
 /// The smallest record of a probe in a ring buffer, in bytes: its header, the fields that all
 /// events have, and the address.
@@ -36,7 +36,6 @@ const TOLD_AFTER: f64 = 0.2;
 /// Spending and trips of all probes.
 #[derive(Debug)]
 pub(crate) struct Budget {
-    limits: BudgetSettings,
     meter: Meter,
     /// The probes of the last look, and what a hit of each costs in nanoseconds.
     known: HashMap<ProbeUid, (Arc<Probe>, f64)>,
@@ -47,7 +46,7 @@ pub(crate) struct Budget {
 
 impl Budget {
     pub(crate) fn new(limits: BudgetSettings) -> Self {
-        Self { meter: Meter::new(limits), known: HashMap::new(), limits, pace: Pace::default(), trips: 0 }
+        Self { meter: Meter::new(limits), known: HashMap::new(), pace: Pace::default(), trips: 0 }
     }
 
     /// When there is something to do. Absent for never.
@@ -57,32 +56,28 @@ impl Budget {
 
     /// A probe was armed.
     pub(crate) fn note_armed(&mut self) {
-        if self.least_ns_per_s().is_some() {
+        if self.meter.least_ns_per_s().is_some() {
             self.pace.note_armed(Instant::now());
         }
     }
 
     /// The readers had many events.
     pub(crate) fn note_activity(&mut self) {
-        if self.least_ns_per_s().is_some() {
+        if self.meter.least_ns_per_s().is_some() {
             self.pace.note_activity(Instant::now());
         }
-    }
-
-    fn least_ns_per_s(&self) -> Option<u64> {
-        [self.limits.probe_ns_per_s, self.limits.host_ns_per_s].into_iter().flatten().min()
     }
 
     /// The counts of these probes, as the meter takes them. A look at many probes of which few have
     /// changed is to cost little: what a hit costs is remembered.
     fn readings(
         &mut self,
-        armed: impl Iterator<Item = (Arc<Probe>, u64)>,
+        armed: impl Iterator<Item = (Arc<Probe>, Hits)>,
         costs: &CostTable,
     ) -> Vec<Reading> {
         let mut before = std::mem::take(&mut self.known);
-        let reading = |(probe, runs): (Arc<Probe>, u64)| {
-            let uid = probe.uid;
+        let reading = |(probe, hits): (Arc<Probe>, Hits)| {
+            let (uid, runs) = (probe.uid, hits.hits.saturating_add(hits.nmissed));
             let known = before.remove(&uid).filter(|(known, _)| Arc::ptr_eq(known, &probe));
             let (probe, hit_ns) = known.unwrap_or_else(|| {
                 let hit_ns = costs.hit(probe.kind, probe.arming, &probe.kernel_definition).ns;
@@ -96,7 +91,7 @@ impl Budget {
 
     /// Bytes of events after which the readers are to tell of them.
     fn told_after(&self, readings: &[Reading]) -> u64 {
-        let smallest = self.least_ns_per_s().unwrap_or(u64::MAX) as f64;
+        let smallest = self.meter.least_ns_per_s().unwrap_or(u64::MAX) as f64;
         let dearest = readings.iter().map(|reading| reading.hit_ns).fold(1.0, f64::max);
         whole(smallest * TOLD_AFTER / dearest * LEAST_RECORD_BYTES)
     }
@@ -132,11 +127,8 @@ impl Controller {
         let is_armed = |probe: &Probe| {
             probe.state.is_in_kernel() && (probe.is_to_record() || counted.contains(&probe.name))
         };
-        let counts = self.read_hits()?.into_iter();
-        let armed = counts.filter(|(probe, _)| is_armed(probe));
-        let armed = armed.map(|(probe, hits)| (probe, hits.hits.saturating_add(hits.nmissed)));
-        let armed: Vec<_> = armed.collect();
-        Ok(self.budget.readings(armed.into_iter(), self.parts.costs.table()))
+        let armed = self.read_hits()?.into_iter().filter(|(probe, _)| is_armed(probe));
+        Ok(self.budget.readings(armed, self.parts.costs.table()))
     }
 
     /// Disarms probes, and stores why.
@@ -145,7 +137,7 @@ impl Controller {
         let (mut work, mut tripped) = (Vec::new(), Vec::new());
         for breach in breaches {
             let Some(probe) = self.parts.registry.by_uid(breach.uid) else { continue };
-            let trouble = trouble_of(&breach, &probe.name, now);
+            let trouble = trouble(breach.scope, message(&breach, now), &probe.name);
             self.delete_aggregations_of(&probe.name, "a probe of it has cost too much").await;
             // The event is not looked at before: to switch it off needs nothing but that it is
             // the daemon's.
@@ -177,11 +169,6 @@ impl Controller {
         }
         self.triggers.forget_own();
     }
-}
-
-/// Why a probe is disarmed now.
-fn trouble_of(breach: &Breach, name: &ProbeName, now: SystemTime) -> Trouble {
-    trouble(breach.scope, message(breach, now), name)
 }
 
 /// The trouble of a stored trip. One whose kind cannot be read disarms its probe too.
@@ -229,17 +216,17 @@ mod tests {
     use super::super::meter::Rate;
     use super::*;
 
-    fn trouble(scope: Scope) -> Trouble {
+    fn trouble_of(scope: Scope) -> Trouble {
         let rate = Rate { runs_per_s: 812_345.4, hit_ns: 500.0 };
         let uid = ProbeUid(7);
         let breach = Breach { uid, scope, limit_ns_per_s: 50_000_000, taken_ns_per_s: 500e6, rate };
         let now = SystemTime::UNIX_EPOCH + Duration::from_mins(1);
-        trouble_of(&breach, &"kprobes/a".parse().unwrap(), now)
+        trouble(scope, message(&breach, now), &"kprobes/a".parse().unwrap())
     }
 
     #[test]
     fn the_reason_has_the_figures() {
-        let of_probe = trouble(Scope::PROBE);
+        let of_probe = trouble_of(Scope::PROBE);
         assert_eq!(
             of_probe.reason,
             "disarmed at 1970-01-01T00:01:00Z: it was hit 812345 times a second, each hit takes 500 ns, together 406.2 ms of processor time a second; a probe may take 50.0 ms (`budget.probe_ns_per_s`)"
@@ -249,7 +236,7 @@ mod tests {
             "`kprobectl enable kprobes/a` arms it again; choose an address that is hit less often first, or raise the budget in the daemon's configuration"
         );
         assert_eq!(
-            trouble(Scope::HOST).reason,
+            trouble_of(Scope::HOST).reason,
             "disarmed at 1970-01-01T00:01:00Z: it was hit 812345 times a second, each hit takes 500 ns, together 406.2 ms of processor time a second of 500.0 ms; all probes of the host together may take 50.0 ms (`budget.host_ns_per_s`)"
         );
     }
@@ -258,7 +245,7 @@ mod tests {
     fn what_is_stored_is_read_again() {
         let name = "kprobes/a".parse().unwrap();
         for scope in [Scope::PROBE, Scope::HOST] {
-            let trouble = trouble(scope);
+            let trouble = trouble_of(scope);
             assert_eq!(stored_trouble(&to_store(&trouble), &name), trouble);
         }
     }

@@ -36,26 +36,24 @@ impl Fetches {
                 found.guards = found.guards.saturating_add(1);
                 continue;
             }
+            found.arguments = found.arguments.saturating_add(1);
             if argument.starts_with(guard::END) {
                 // A text that is written in the definition: nothing is read.
-                found.arguments = found.arguments.saturating_add(1);
                 continue;
             }
             let fetched = argument.split_once('=').map_or(argument, |(_, fetched)| fetched);
             let (fetched, ty) = fetched.rsplit_once(':').unwrap_or((fetched, ""));
             let steps = fetched.matches('(').count() + fetched.matches("->").count();
-            let is_symbol = fetched.contains('@');
+            let steps = steps + usize::from(fetched.contains('@'));
             let is_text = ["string", "ustring", "symstr"].iter().any(|text| ty.starts_with(text));
             let is_text = is_text || fetched == "$comm";
-            let steps = steps + usize::from(is_symbol);
             // The last step to a text is the text: DEREF becomes ST_STRING
             // (kernel/trace/trace_probe.c:traceprobe_parse_probe_arg_body).
             let reads = if is_text { steps.saturating_sub(1) } else { steps };
             let length = array_length(ty);
-            found.arguments = found.arguments.saturating_add(1);
-            found.reads = found.reads.saturating_add(u32::try_from(reads).unwrap_or(u32::MAX));
             // Each further element of an array is read at its own address.
-            found.reads = found.reads.saturating_add(length.saturating_sub(1));
+            let reads = u32::try_from(reads).unwrap_or(u32::MAX).saturating_add(length.saturating_sub(1));
+            found.reads = found.reads.saturating_add(reads);
             found.texts = found.texts.saturating_add(if is_text { length } else { 0 });
         }
         found
@@ -64,8 +62,7 @@ impl Fetches {
 
 /// The number of elements of a type such as `u8[16]`, or 1.
 fn array_length(ty: &str) -> u32 {
-    let length = ty.split_once('[').and_then(|(_, rest)| rest.strip_suffix(']')?.parse().ok());
-    length.unwrap_or(1)
+    ty.split_once('[').and_then(|(_, rest)| rest.strip_suffix(']')?.parse().ok()).unwrap_or(1)
 }
 
 /// A cost in nanoseconds, and how far it may be off.

@@ -9,7 +9,7 @@ use std::time::Instant;
 
 use super::calibrate::{calibrate, place_of_breakpoint};
 use super::cost::CostTable;
-use crate::controller::{Controller, ControllerParts};
+use crate::controller::Controller;
 use kprobed_host::kernel::HostIdentity;
 
 /// The figures in force, which the control thread sets when it starts, and checks read.
@@ -45,30 +45,22 @@ impl Controller {
             Ok(_) => {}
             Err(error) => tracing::warn!(%error, "cannot read what hits cost on this host"),
         }
-        if let Some(table) = measured(parts) {
-            let figures = serde_json::to_string(&table).unwrap_or_default();
-            if let Err(error) = parts.store.set_calibration(&host, &figures).await {
-                tracing::warn!(%error, "cannot store what hits cost on this host: the next start measures it again");
+        let inside = place_of_breakpoint(&parts.checker);
+        let begun = Instant::now();
+        let own = &parts.instance_options.name;
+        let table = match inside.and_then(|inside| calibrate(&parts.mounted.tracefs, own, inside)) {
+            Ok(table) => table,
+            Err(error) => {
+                return tracing::warn!(%error, "cannot measure what hits cost: conservative costs apply");
             }
-            parts.costs.set(table);
+        };
+        let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
+        tracing::info!(took_ms, ?table, "measured what hits cost");
+        let figures = serde_json::to_string(&table).unwrap_or_default();
+        if let Err(error) = parts.store.set_calibration(&host, &figures).await {
+            tracing::warn!(%error, "cannot store what hits cost on this host: the next start measures it again");
         }
-    }
-}
-
-fn measured(parts: &ControllerParts) -> Option<CostTable> {
-    let inside = place_of_breakpoint(&parts.checker);
-    let begun = Instant::now();
-    let own = &parts.instance_options.name;
-    match inside.and_then(|inside| calibrate(&parts.mounted.tracefs, own, inside)) {
-        Ok(table) => {
-            let took_ms = u64::try_from(begun.elapsed().as_millis()).unwrap_or(u64::MAX);
-            tracing::info!(took_ms, ?table, "measured what hits cost");
-            Some(table)
-        }
-        Err(error) => {
-            tracing::warn!(%error, "cannot measure what hits cost: conservative costs apply");
-            None
-        }
+        parts.costs.set(table);
     }
 }
 

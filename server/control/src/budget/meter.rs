@@ -121,6 +121,11 @@ impl Meter {
         Self { limits, ..Self::default() }
     }
 
+    /// The smallest budget. Absent if there is none.
+    pub(super) fn least_ns_per_s(&self) -> Option<u64> {
+        [self.limits.probe_ns_per_s, self.limits.host_ns_per_s].into_iter().flatten().min()
+    }
+
     /// Takes the counts of all probes that can fire. A probe that was not among the last ones
     /// begins with this count, and with its whole budget.
     pub(super) fn look(&mut self, now: Instant, readings: &[Reading]) -> Found {
@@ -137,11 +142,9 @@ impl Meter {
         let mut before = std::mem::take(&mut self.probes);
         for (uid, rate) in rates {
             let ns_per_s = rate.ns_per_s();
-            let bucket = before.remove(uid);
-            if bucket.is_none() && ns_per_s <= 0.0 {
-                continue;
-            }
-            let mut bucket = bucket.unwrap_or_else(|| Bucket::full(limit));
+            // While nothing was spent of it, a budget need not be known.
+            let bucket = before.remove(uid).or((ns_per_s > 0.0).then_some(Bucket::full(limit)));
+            let Some(mut bucket) = bucket else { continue };
             bucket.spend(ns_per_s * elapsed.as_secs_f64(), elapsed);
             if bucket.is_empty() {
                 found.breaches.push(Breach {
@@ -164,15 +167,13 @@ impl Meter {
         // Without a probe that can fire it begins anew.
         let before = self.host.take().filter(|_| !rates.is_empty());
         let taken_ns_per_s: f64 = rates.iter().map(|(_, rate)| rate.ns_per_s()).sum();
-        if before.is_none() && taken_ns_per_s <= 0.0 {
-            return;
-        }
-        let mut bucket = before.unwrap_or_else(|| Bucket::full(limit));
+        let bucket = before.or((taken_ns_per_s > 0.0).then_some(Bucket::full(limit)));
+        let Some(mut bucket) = bucket else { return };
         bucket.spend(taken_ns_per_s * elapsed.as_secs_f64(), elapsed);
         if bucket.is_empty() {
             add_dearest(rates, (limit, taken_ns_per_s), &mut found.breaches);
             // The others begin anew. What cannot be disarmed goes on paying.
-            bucket.refill();
+            bucket = Bucket::full(limit);
         }
         found.note(bucket, taken_ns_per_s);
         self.host = Some(bucket).filter(|bucket| !bucket.is_full());
@@ -244,11 +245,6 @@ impl Bucket {
     /// Whether more than a quarter of it is spent.
     fn is_low(&self) -> bool {
         self.level_ns < 0.75 * self.limit_ns_per_s
-    }
-
-    /// Fills it up.
-    const fn refill(&mut self) {
-        self.level_ns = self.limit_ns_per_s;
     }
 
     /// How long it lasts at that rate. Absent if the rate is within the budget.

@@ -64,10 +64,9 @@ impl BootAlarm {
     pub(crate) async fn rung(&self) -> io::Result<()> {
         loop {
             let mut ready = self.0.readable().await?;
-            match ready.try_io(|timer| timer.get_ref().0.wait().map_err(io::Error::from)) {
-                Ok(outcome) => return outcome,
-                // It was set to another time meanwhile.
-                Err(_would_block) => {}
+            // Otherwise it was set to another time meanwhile.
+            if let Ok(outcome) = ready.try_io(|timer| timer.get_ref().0.wait().map_err(io::Error::from)) {
+                return outcome;
             }
         }
     }

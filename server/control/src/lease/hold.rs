@@ -87,10 +87,7 @@ impl Holds {
     /// # Cancel safety
     /// Nothing is missed when the future is dropped.
     pub(crate) async fn some_ended(&self) {
-        loop {
-            if self.has_ended() {
-                return;
-            }
+        while !self.has_ended() {
             self.some_ended.notified().await;
         }
     }

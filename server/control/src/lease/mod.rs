@@ -335,11 +335,8 @@ fn brief(duration: Duration) -> String {
     let seconds = duration.as_secs();
     let parts =
         [(seconds / 86_400, "d"), (seconds / 3600 % 24, "h"), (seconds / 60 % 60, "m"), (seconds % 60, "s")];
-    let mut text = String::new();
-    for (count, unit) in parts.into_iter().filter(|(count, _)| *count > 0) {
-        text.push_str(&count.to_string());
-        text.push_str(unit);
-    }
+    let parts = parts.into_iter().filter(|(count, _)| *count > 0);
+    let text = parts.map(|(count, unit)| format!("{count}{unit}")).collect::<Vec<_>>().concat();
     if text.is_empty() { format!("{}ms", duration.as_millis()) } else { text }
 }
 

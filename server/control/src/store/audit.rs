@@ -90,12 +90,10 @@ impl Store {
     /// # Errors
     /// [`StoreError::Database`]. Then nothing is deleted.
     pub async fn rotate_audit(&self, most: u64) -> Result<u64, StoreError> {
-        let (anchor, head) = self
-            .database
-            .read(async |connection: &mut SqliteConnection| {
-                Ok((anchor(&mut *connection).await?, head(connection).await?))
-            })
-            .await?;
+        let read = async |connection: &mut SqliteConnection| {
+            Ok((anchor(&mut *connection).await?, head(connection).await?))
+        };
+        let (anchor, head) = self.database.read(read).await?;
         if head.sequence.saturating_sub(anchor.sequence) <= most {
             return Ok(0);
         }
@@ -175,18 +173,15 @@ async fn anchor(connection: &mut SqliteConnection) -> Result<Head, StoreError> {
     Ok(head_of(&row))
 }
 
-/// A number that no log reaches is a bad one.
+/// A number that no log reaches is a bad one. A digest of another length is shown so that it fits no chain: whoever
+/// verifies the log finds this row.
 fn head_of(row: &SqliteRow) -> Head {
     let sequence: i64 = row.try_get("sequence").unwrap_or_default();
     let sequence = Some(sequence).filter(|sequence| (0..1 << 53).contains(sequence)).unwrap_or_default();
-    Head { sequence: sequence.unsigned_abs(), digest: digest(row) }
-}
-
-/// A digest of another length is shown so that it fits no chain: whoever verifies the log finds this row.
-fn digest(row: &SqliteRow) -> Digest {
     let mut bytes: Vec<u8> = row.try_get_unchecked("digest").unwrap_or_default();
     bytes.resize(32, 0);
-    Digest::try_from(&*bytes).unwrap_or(Digest([0; 32]))
+    let digest = Digest::try_from(&*bytes).unwrap_or(Digest([0; 32]));
+    Head { sequence: sequence.unsigned_abs(), digest }
 }
 
 fn stored(row: &SqliteRow) -> StoredEntry {

@@ -60,13 +60,8 @@ impl<'a> CheckedRow<'a> {
     where
         T: for<'r> Decode<'r, Sqlite> + Type<Sqlite>,
     {
-        match self.row.try_get(column) {
-            Ok(value) => Some(value),
-            Err(error) => {
-                self.note(column, &error, cost);
-                None
-            }
-        }
+        let value = self.row.try_get(column);
+        value.inspect_err(|error| self.note(column, error, cost)).ok()
     }
 
     /// A value that is left out if it is bad.

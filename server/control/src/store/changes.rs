@@ -78,7 +78,7 @@ impl Store {
         if edits.is_empty() {
             return Ok(());
         }
-        let begun = {
+        let uids = {
             let asked: Vec<&Edit> = edits.iter().map(|edit| &**edit).collect();
             let given = OnceCell::new();
             let undo = || {
@@ -92,9 +92,8 @@ impl Store {
                 let uids = write_journal(transaction.connection(), &asked).await?;
                 Ok(given.get_or_init(|| uids).clone())
             };
-            self.database.write_or_undo(undo, write).await
+            self.database.write_or_undo(undo, write).await?
         };
-        let uids = begun?;
         for (edit, uid) in edits.iter_mut().zip(uids) {
             edit.is_begun = true;
             if let Some(after) = &mut edit.after {
@@ -194,9 +193,8 @@ impl Store {
     /// than were ever used.
     pub(super) async fn never_repeat_uids(&self, now: SystemTime) -> Result<(), StoreError> {
         let seconds = to_ns(now) / 1_000_000_000;
-        self.database
-            .write(async |transaction: &mut SqliteConnection| set_last_uid(transaction, seconds).await)
-            .await
+        let write = async |transaction: &mut SqliteConnection| set_last_uid(transaction, seconds).await;
+        self.database.write(write).await
     }
 
     /// Makes new probes get uids above that of every probe that the history knows. Returns how many uids

@@ -74,7 +74,7 @@ pub struct Failure {
     pub message: String,
 }
 
-#[derive(Debug)]
+#[derive(Debug, Default)]
 struct Link {
     /// Absent if it was dropped and there is no new one yet.
     connection: Option<SqliteConnection>,
@@ -145,17 +145,7 @@ struct Failed {
 impl Database {
     pub(super) fn new(path: PathBuf, options: SqliteConnectOptions, connection: SqliteConnection) -> Self {
         let files = Identity::of(&path);
-        let connection = Some(connection);
-        let link = Link {
-            connection,
-            proven: false,
-            closed: false,
-            files,
-            owed: Vec::new(),
-            kept: 0,
-            reserve: None,
-            audit_head: None,
-        };
+        let link = Link { connection: Some(connection), files, ..Link::default() };
         Self {
             path,
             options,
@@ -364,7 +354,8 @@ impl Database {
         let early = |error| Failed { error, at_commit: false };
         link.ready(&self.options).await.map_err(early)?;
         if link.files != Identity::of(&self.path) {
-            return Err(early(self.moved()));
+            let moved = StoreError::refused("write", &self.path, Fault::Moved, sqlx::Error::WorkerCrashed);
+            return Err(early(moved));
         }
         link.proven = false;
         let audit_head = link.audit_head.take();
@@ -432,10 +423,6 @@ impl Database {
         {
             tracing::warn!(%error, "cannot close the database");
         }
-    }
-
-    fn moved(&self) -> StoreError {
-        StoreError::refused("write", &self.path, Fault::Moved, sqlx::Error::WorkerCrashed)
     }
 
     fn located(&self, action: &'static str, error: StoreError, in_doubt: bool) -> StoreError {

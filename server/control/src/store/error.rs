@@ -141,9 +141,7 @@ impl StoreError {
 pub(super) fn opening(path: &Path, source: sqlx::Error) -> StoreError {
     let fault = Fault::of(&source);
     if fault == Fault::Corrupt {
-        let damage =
-            source.as_database_error().map_or_else(|| source.to_string(), |error| error.message().to_owned());
-        return StoreError::Damaged { path: path.to_owned(), damage };
+        return StoreError::Damaged { path: path.to_owned(), damage: said(&source) };
     }
     StoreError::refused("open", path, fault, source)
 }
@@ -210,6 +208,11 @@ mod code {
     pub(super) const IOERR_SHMSIZE: i32 = IOERR | (19 << 8);
 }
 
+/// What SQLite says, or sqlx if that failed.
+fn said(error: &sqlx::Error) -> String {
+    error.as_database_error().map_or_else(|| error.to_string(), |error| error.message().to_owned())
+}
+
 /// The extended result code, if SQLite failed.
 fn code_of(error: &sqlx::Error) -> Option<i32> {
     error.as_database_error()?.code()?.parse().ok()
@@ -219,19 +222,16 @@ impl Fault {
     /// What an error of SQLite means.
     pub fn of(error: &sqlx::Error) -> Self {
         let Some(extended) = code_of(error) else { return Self::Other };
-        match extended & 0xff {
-            _ if extended == code::IOERR_SHMSIZE => Self::Full,
-            _ if [code::CONSTRAINT_CHECK, code::CONSTRAINT_NOTNULL, code::CONSTRAINT_DATATYPE]
-                .contains(&extended) =>
-            {
+        match (extended, extended & 0xff) {
+            (code::IOERR_SHMSIZE, _) | (_, code::FULL) => Self::Full,
+            (code::CONSTRAINT_CHECK | code::CONSTRAINT_NOTNULL | code::CONSTRAINT_DATATYPE, _) => {
                 Self::BadRow
             }
-            code::FULL => Self::Full,
-            code::IOERR => Self::Io,
-            code::READONLY => Self::ReadOnly,
-            code::CORRUPT | code::NOTADB => Self::Corrupt,
-            code::BUSY | code::LOCKED | code::PROTOCOL => Self::Busy,
-            code::CONSTRAINT => Self::Constraint,
+            (_, code::IOERR) => Self::Io,
+            (_, code::READONLY) => Self::ReadOnly,
+            (_, code::CORRUPT | code::NOTADB) => Self::Corrupt,
+            (_, code::BUSY | code::LOCKED | code::PROTOCOL) => Self::Busy,
+            (_, code::CONSTRAINT) => Self::Constraint,
             _ => Self::Other,
         }
     }
@@ -244,16 +244,9 @@ impl Fault {
             Self::Corrupt => "the file is damaged",
             Self::Busy => "another process holds its lock",
             Self::Moved => "the file was moved or removed",
-            Self::BadRow | Self::Constraint | Self::Other => "",
+            Self::BadRow => return format!("a row of it is damaged and cannot be changed: {}", said(error)),
+            Self::Constraint | Self::Other => return said(error),
         };
-        if plain.is_empty() {
-            let said = error.as_database_error().map(|error| error.message().to_owned());
-            let said = said.unwrap_or_else(|| error.to_string());
-            return match self {
-                Self::BadRow => format!("a row of it is damaged and cannot be changed: {said}"),
-                _ => said,
-            };
-        }
         match code_of(error) {
             // The kind of I/O error distinguishes a disk from a network.
             Some(code) if self == Self::Io => format!("{plain} (SQLite {code})"),

@@ -45,7 +45,7 @@ pub(super) fn prepare(directory: &Path) -> Result<PathBuf, StoreError> {
         Err(error) if error.kind() == io::ErrorKind::AlreadyExists => {}
         Err(error) => return Err(StoreError::directory("make", &path)(error)),
     }
-    for file in SUFFIXES.map(|suffix| with_suffix(&path, suffix)) {
+    for file in of_database(&path) {
         close_to_others(&file, FILE_MODE).map_err(StoreError::directory("set the permissions of", &path))?;
     }
     Ok(path)
@@ -140,11 +140,10 @@ pub(super) fn set_aside(
 ) -> Result<(), StoreError> {
     let aside = unused(directory, SET_ASIDE, now);
     for (from, to) in of_database(path).into_iter().zip(of_database(&aside)).rev() {
-        match fs::rename(&from, &to) {
-            Err(source) if source.kind() != io::ErrorKind::NotFound => {
-                return Err(StoreError::Directory { action: "set aside", path: from, source });
-            }
-            _ => {}
+        if let Err(source) = fs::rename(&from, &to)
+            && source.kind() != io::ErrorKind::NotFound
+        {
+            return Err(StoreError::Directory { action: "set aside", path: from, source });
         }
     }
     sync(directory)?;
@@ -166,9 +165,10 @@ pub fn set_aside_in(directory: &Path) -> io::Result<Vec<PathBuf>> {
     named(directory, SET_ASIDE)
 }
 
-pub(super) fn sync(directory: &Path) -> Result<(), StoreError> {
-    let synced = File::open(directory).and_then(|directory| directory.sync_all());
-    synced.map_err(StoreError::directory("sync", directory))
+/// Syncs a directory or a file.
+pub(super) fn sync(path: &Path) -> Result<(), StoreError> {
+    let synced = File::open(path).and_then(|file| file.sync_all());
+    synced.map_err(StoreError::directory("sync", path))
 }
 
 fn with_suffix(path: &Path, suffix: &str) -> PathBuf {

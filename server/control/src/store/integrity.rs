@@ -40,7 +40,8 @@ pub(super) async fn check(
     path: &Path,
     migrations: &Migrator,
 ) -> Result<(), StoreError> {
-    let applied = applied(connection).await.map_err(|error| opening(path, error))?;
+    let failed = |error| opening(path, error);
+    let applied = applied(connection).await.map_err(failed)?;
     let is_unknown = |(version, checksum): &&(i64, Vec<u8>)| {
         let mut known = migrations.iter();
         !known.any(|known| known.version == *version && *known.checksum == **checksum)
@@ -49,12 +50,9 @@ pub(super) async fn check(
         return Err(StoreError::OtherVersion { path: path.to_owned(), migration: *migration });
     }
     // Values that are not allowed are met where their rows are read.
-    sqlx::query("PRAGMA ignore_check_constraints = 1")
-        .execute(&mut *connection)
-        .await
-        .map_err(|error| opening(path, error))?;
-    let mut findings: Vec<String> =
-        sqlx::query_scalar(CHECK).fetch_all(&mut *connection).await.map_err(|error| opening(path, error))?;
+    sqlx::query("PRAGMA ignore_check_constraints = 1").execute(&mut *connection).await.map_err(failed)?;
+    let findings = sqlx::query_scalar(CHECK).fetch_all(&mut *connection).await;
+    let mut findings: Vec<String> = findings.map_err(failed)?;
     if findings.len() < 100 {
         findings.retain(|finding| finding != "ok" && !finding.contains(OF_A_VALUE));
     }

@@ -5,9 +5,9 @@
 //! the disk before a migration changes anything, and that only the last two are kept. Never runs a step: the store
 //! does. Never reads a copy: an operator restores one.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, OpenOptions};
 use std::os::unix::fs::OpenOptionsExt as _;
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::sync::LazyLock;
 use std::time::SystemTime;
 
@@ -67,25 +67,21 @@ pub(super) async fn copy_before(
         }
         return Err(StoreError::Backup { path: path.to_owned(), source });
     }
-    let synced = File::open(&begun).and_then(|file| file.sync_all());
-    synced.map_err(StoreError::directory("sync", &begun))?;
+    files::sync(&begun)?;
     let copy = files::unused(directory, files::BACKUP, now);
     fs::rename(&begun, &copy).map_err(StoreError::directory("make", &copy))?;
     files::sync(directory)?;
     tracing::info!(copy = %copy.display(), "copied the database before it is brought up to date");
-    for old in older(directory).map_err(StoreError::directory("list", directory))? {
+    let mut copies =
+        files::named(directory, files::BACKUP).map_err(StoreError::directory("list", directory))?;
+    // Their names sort by time.
+    copies.truncate(copies.len().saturating_sub(KEPT));
+    for old in copies {
         if let Err(error) = fs::remove_file(&old) {
             tracing::warn!(path = %old.display(), %error, "cannot remove an old copy of the database");
         }
     }
     Ok(())
-}
-
-/// Copies beyond those that are kept. Their names sort by time.
-fn older(directory: &Path) -> std::io::Result<Vec<PathBuf>> {
-    let mut copies = files::named(directory, files::BACKUP)?;
-    copies.truncate(copies.len().saturating_sub(KEPT));
-    Ok(copies)
 }
 
 #[cfg(test)]

@@ -142,11 +142,7 @@ impl Store {
         if !self.database.has_reserve().await {
             self.keep_reserve(|paid| Reserve::open(self.database.directory(), paid)).await?;
         }
-        self.read_all().await
-    }
-
-    /// Reads what the next start will read. What is bad in it is listed.
-    async fn read_all(&self) -> Result<(), StoreError> {
+        // What is bad in it is listed.
         self.probes().await?;
         self.journal().await?;
         self.calibration().await?;

@@ -173,12 +173,9 @@ impl StoredProbe {
         if uid.0 <= 0 {
             row.note("uid", &"no uid of a probe", cost);
         }
-        let name = row.need::<String>("name", cost).and_then(|name| match name.parse::<ProbeName>() {
-            Ok(name) => Some(name),
-            Err(error) => {
-                row.note("name", &error, cost);
-                None
-            }
+        let name = row.need::<String>("name", cost).and_then(|text| {
+            let read = text.parse::<ProbeName>();
+            read.inspect_err(|error| row.note("name", error, cost)).ok()
         });
         let record = row.need::<String>("record", cost).and_then(|text| {
             let read = serde_json::from_str::<Record>(&text);

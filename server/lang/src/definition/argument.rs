@@ -12,7 +12,7 @@ use super::code::{Code, E2BIG, EINVAL};
 use super::dangerous;
 use super::diagnostic::{ArgumentStep, Diagnostic, Step, VariableWordStep};
 use super::features::Features;
-use super::fetch::{EATEN_BY_SHELL, FetchParser, NO_ARGUMENT, NOTHING, bad_argument_number};
+use super::fetch::{EATEN_BY_SHELL, FetchParser, NO_ARGUMENT, NOTHING, bad_argument_number, no_variable};
 use super::guard;
 use super::line::Word;
 use super::names::{self, ARGUMENT_NAME_MAX_BYTES, RESERVED_FIELDS, is_identifier};
@@ -22,13 +22,9 @@ use super::types;
 /// Most arguments of one probe (`MAX_TRACE_ARGS`).
 pub(super) const ARGS_MAX: usize = 128;
 
-/// The parsed arguments.
-#[derive(Default)]
-pub(super) struct Arguments {
-    /// One for each word, as far as it could be parsed.
-    pub(super) args: Vec<Argument>,
-    pub(super) findings: Vec<Diagnostic>,
-}
+/// Largest fixed part of a record (`MAX_PROBE_EVENT_SIZE`). Kernels without this limit drop records that do not fit a
+/// sub-buffer without counting them, so it holds for all of them here.
+pub(super) const RECORD_MAX_BYTES: usize = 3072;
 
 /// The finding for too many arguments. 6.1 drops them silently, 6.12 refuses without a message in
 /// `error_log`: see `Features::refuses_many_args`.
@@ -43,48 +39,50 @@ pub(super) fn too_large(
     (index, argument): (usize, &Argument),
     span: Span,
     fixed_bytes: &mut usize,
-    features: &Features,
 ) -> Option<Diagnostic> {
-    let most = features.fixed_record_max_bytes;
-    let fitted = *fixed_bytes <= most;
+    let fitted = *fixed_bytes <= RECORD_MAX_BYTES;
     *fixed_bytes += argument.fixed_bytes();
-    (fitted && *fixed_bytes > most).then(|| {
-        let message = format!("the record is larger than {most} bytes from here on");
+    (fitted && *fixed_bytes > RECORD_MAX_BYTES).then(|| {
+        let message = format!("the record is larger than {RECORD_MAX_BYTES} bytes from here on");
         let problem = Diagnostic::error(Code::EventTooBig, span, message);
         problem.at(Step::Argument(index, ArgumentStep::Record))
     })
 }
 
-/// All arguments, with at most one finding for each.
-pub(super) fn parse_all(words: &[Word<'_>], kind: ProbeKind, fetch: FetchParser<'_>) -> Arguments {
+/// All arguments, one for each word, as far as it could be parsed, with at most one finding for each.
+pub(super) fn parse_all(
+    words: &[Word<'_>],
+    kind: ProbeKind,
+    fetch: FetchParser<'_>,
+) -> (Vec<Argument>, Vec<Diagnostic>) {
     let FetchParser { features, .. } = fetch;
-    let mut out = Arguments::default();
+    let (mut args, mut findings) = (Vec::new(), Vec::new());
     // Most definitions have no such word, and the function is not looked up then.
     let becomes_names =
         words.iter().any(|word| word.text.starts_with("$arg")) && fetch.numbers_become_names();
-    let refused = function_arguments(words, &fetch, becomes_names, &mut out.findings);
+    let refused = function_arguments(words, &fetch, becomes_names, &mut findings);
     if let (Some(first), Some(last)) = (words.get(ARGS_MAX), words.last()) {
-        out.findings.push(too_many(words.len(), Span::new(first.start, last.end()), features));
+        findings.push(too_many(words.len(), Span::new(first.start, last.end()), features));
     }
     let mut taken: Vec<String> = Vec::new();
     let mut fixed_bytes = 0;
     for (index, word) in words.iter().take(ARGS_MAX).enumerate() {
         let parser = ArgumentParser { fetch: FetchParser { argument: index, ..fetch }, kind, becomes_names };
         if refused.contains(&index) {
-            out.args.push(parser.not_read(*word));
+            args.push(parser.not_read(*word));
             continue;
         }
         let (argument, finding) = parser.parse(*word, &taken);
         if let Some(finding) = finding {
-            out.findings.push(finding);
+            findings.push(finding);
         } else {
             taken.extend(names::kernel_argument_name(&argument, index, becomes_names));
             let span = argument.fetch.span;
-            out.findings.extend(too_large((index, &argument), span, &mut fixed_bytes, features));
+            findings.extend(too_large((index, &argument), span, &mut fixed_bytes));
         }
-        out.args.push(argument);
+        args.push(argument);
     }
-    out
+    (args, findings)
 }
 
 /// The checks of kernels from 6.5 on before any argument is parsed: words that start with `$arg`.
@@ -114,13 +112,12 @@ fn function_arguments(
         } else if let Some(after) = rest.strip_prefix('*') {
             let again = std::mem::replace(&mut seen_all, true);
             if again {
-                Some(Diagnostic::error(Code::DoubleArgs, word.span(), "a second `$arg*`").at(form))
+                Some(word.error(Code::DoubleArgs, "a second `$arg*`").at(form))
             } else if !features.btf_args {
-                let message = "this kernel does not know the parameters of functions";
-                Some(Diagnostic::error(Code::NosupBtfarg, word.span(), message))
+                Some(word.error(Code::NosupBtfarg, "this kernel does not know the parameters of functions"))
             } else if !after.is_empty() {
                 let message = format!("the kernel ignores `{after}` after `$arg*`");
-                Some(Diagnostic::error(Code::IgnoredText, word.tail("$arg*".len()).span(), message))
+                Some(word.tail("$arg*".len()).error(Code::IgnoredText, message))
             } else {
                 None
             }
@@ -135,11 +132,9 @@ fn function_arguments(
                 // With BTF, a number beyond the parameters is not a parameter; the kernel's own
                 // check of 0 is missing.
                 Some(0) => Some(bad_argument_number(*word)),
-                Some(number) if number > 2048 => Some(Diagnostic::error(
-                    Code::NoBtfarg,
-                    word.span(),
-                    format!("no function has an argument `$arg{number}`"),
-                )),
+                Some(number) if number > 2048 => {
+                    Some(word.error(Code::NoBtfarg, format!("no function has an argument `$arg{number}`")))
+                }
                 Some(_) => None,
                 None => Some(no_variable(Code::BadVar, *word).at(form)),
             }
@@ -152,10 +147,6 @@ fn function_arguments(
         }
     }
     refused
-}
-
-fn no_variable(code: Code, word: Word<'_>) -> Diagnostic {
-    Diagnostic::error(code, word.span(), format!("there is no variable `{}`", word.text))
 }
 
 pub(super) struct ArgumentParser<'f> {
@@ -210,10 +201,10 @@ impl ArgumentParser<'_> {
             Err(finding) => return not_read(finding),
         };
         let (fetch, finding) = self.fetch.parse(expression, 0);
-        let (ty, late) = ty.map_or((None, None), |parsed| (Some(parsed.ty), parsed.late));
+        let (ty, late) = ty.unzip();
         let argument = Argument { name, fetch, ty, span: word.span() };
         let finding = finding
-            .or_else(|| self.misfit(&argument, late).map(step(ArgumentStep::Fit)))
+            .or_else(|| self.misfit(&argument, late.flatten()).map(step(ArgumentStep::Fit)))
             .or_else(|| dangerous::refused(&argument, self.features()).map(step(ArgumentStep::Own)));
         (argument, finding)
     }
@@ -234,61 +225,46 @@ impl ArgumentParser<'_> {
         word: Word<'w>,
         taken: &[String],
     ) -> Result<(Option<Name>, Word<'w>), Diagnostic> {
-        let (name, body) = match word.split_once('=') {
-            Some((name, body)) => (Some(check_name(name, taken)?), body),
-            None => (None, word),
-        };
-        if name.is_none() {
-            self.check_generated_name(word, self.fetch.argument, taken)?;
+        match word.split_once('=') {
+            Some((name, body)) => Ok((Some(check_name(name, taken)?), body)),
+            None => self.check_generated_name(word, taken).map(|()| (None, word)),
         }
-        Ok((name, body))
     }
 
     pub(super) fn check_length(&self, body: Word<'_>) -> Result<(), Diagnostic> {
         let max = self.features().expression_max_bytes;
         // The kernel measures `%pd` and `%pD` after it has expanded them to dereferences.
-        let length = match body.text.len() {
-            length if self.features().percent_pd && body.text.ends_with(":%pd") => {
-                length - 4 + DENTRY_NAME_BYTES
-            }
-            length if self.features().percent_pd && body.text.ends_with(":%pD") => {
-                length - 4 + FILE_NAME_BYTES
-            }
-            length => length,
+        let length = match body.text.rsplit_once(':') {
+            Some((value, "%pd")) if self.features().percent_pd => value.len() + DENTRY_NAME_BYTES,
+            Some((value, "%pD")) if self.features().percent_pd => value.len() + FILE_NAME_BYTES,
+            _ => body.text.len(),
         };
         if length > max {
             let message = format!("the expression has {length} bytes, this kernel takes {max}");
             // Since the commit that added function probes.
             let errno = if self.features().fprobe { E2BIG } else { EINVAL };
-            return Err(Diagnostic::error(Code::ArgTooLong, body.span(), message).with_errno(errno));
+            return Err(body.error(Code::ArgTooLong, message).with_errno(errno));
         }
         if length == 0 {
-            return Err(Diagnostic::error(
-                Code::NoArgBody,
-                Span::point(body.start),
-                "there is nothing after the `=`",
-            )
-            .with_hint(EATEN_BY_SHELL));
+            let problem = body.error(Code::NoArgBody, "there is nothing after the `=`");
+            return Err(problem.with_hint(EATEN_BY_SHELL));
         }
         Ok(())
     }
 
     /// Without a name the kernel makes one, which can be in use: `arg2=%di %si`.
-    fn check_generated_name(&self, word: Word<'_>, index: usize, taken: &[String]) -> Result<(), Diagnostic> {
+    fn check_generated_name(&self, word: Word<'_>, taken: &[String]) -> Result<(), Diagnostic> {
         let expression = word.text.split(':').next().unwrap_or_default();
         // `%pd` and `%pD` are expanded before the name is made: it is not a bare name then.
         let is_written_out =
             self.features().percent_pd && (word.text.ends_with(":%pd") || word.text.ends_with(":%pD"));
-        let name = if is_written_out {
-            names::positional(index)
-        } else if self.features().names_parameters() && is_identifier(expression) {
-            expression.to_owned()
-        } else if self.becomes_names && expression.starts_with("$arg") {
+        if !is_written_out && self.features().names_parameters() && is_identifier(expression) {
+            return check_free(expression, word.span(), taken);
+        }
+        if !is_written_out && self.becomes_names && expression.starts_with("$arg") {
             return Ok(());
-        } else {
-            names::positional(index)
-        };
-        check_free(&name, word.span(), taken)
+        }
+        check_free(&names::positional(self.fetch.argument), word.span(), taken)
     }
 }
 
@@ -300,16 +276,14 @@ const FILE_NAME_BYTES: usize = 27;
 
 fn check_name(name: Word<'_>, taken: &[String]) -> Result<Name, Diagnostic> {
     if name.text.len() > ARGUMENT_NAME_MAX_BYTES {
-        let message = format!("the name has {} bytes", name.text.len());
-        return Err(Diagnostic::error(Code::ArgNameTooLong, name.span(), message));
+        return Err(name.error(Code::ArgNameTooLong, format!("the name has {} bytes", name.text.len())));
     }
     if name.text.is_empty() {
         let equals = Span::new(name.start, name.start + 1);
         return Err(Diagnostic::error(Code::NoArgName, equals, "there is no name before the `=`"));
     }
     if !is_identifier(name.text) {
-        let message = format!("`{}` is not a name", name.text);
-        return Err(Diagnostic::error(Code::BadArgName, name.span(), message));
+        return Err(name.error(Code::BadArgName, format!("`{}` is not a name", name.text)));
     }
     check_free(name.text, name.span(), taken)?;
     Ok(Name { text: name.text.to_owned(), span: name.span() })

@@ -367,6 +367,18 @@ impl BaseType {
         matches!(self, Self::String | Self::UserString)
     }
 
+    /// The one of `u8` to `x64` that has this name. The number can be written with zeros before it.
+    pub(super) fn integer(name: &str) -> Option<Self> {
+        let (letter, bits) = name.split_at_checked(1)?;
+        let width = bits.parse().ok().and_then(Width::from_bits)?;
+        match letter {
+            "u" => Some(Self::Unsigned(width)),
+            "s" => Some(Self::Signed(width)),
+            "x" => Some(Self::Hex(width)),
+            _ => None,
+        }
+    }
+
     /// Whether it is one of `u8` to `x64`.
     pub const fn is_integer(self) -> bool {
         matches!(self, Self::Unsigned(_) | Self::Signed(_) | Self::Hex(_))
@@ -482,18 +494,26 @@ impl ProbeDefinition {
         matches!(self.place, Place::Address { .. })
     }
 
-    /// A copy without the names of the event and without arguments.
-    #[must_use]
-    pub fn place_alone(self) -> Self {
+    /// A definition with nothing but its place.
+    pub(super) fn at(kind: ProbeKind, place: Place, span: Span) -> Self {
         Self {
+            kind,
+            maxactive: None,
             group: None,
             event: None,
+            place,
             args: Vec::new(),
             computed: Vec::new(),
             paths: Vec::new(),
             warnings: Vec::new(),
-            ..self
+            span,
         }
+    }
+
+    /// A copy without the names of the event and without arguments.
+    #[must_use]
+    pub fn place_alone(self) -> Self {
+        Self { maxactive: self.maxactive, ..Self::at(self.kind, self.place, self.span) }
     }
 
     /// A copy without positions and warnings: equal for two texts with the same meaning.

@@ -36,7 +36,7 @@ pub struct Call {
 }
 
 fn unexpected(part: Word<'_>, message: impl Into<String>, hint: &str) -> Diagnostic {
-    Diagnostic::error(Code::UnexpectedToken, part.span(), message).with_hint(hint)
+    part.error(Code::UnexpectedToken, message).with_hint(hint)
 }
 
 /// An argument as a line has it.
@@ -74,10 +74,7 @@ fn lines(function: &str, arguments: &[Word<'_>], value: Option<Word<'_>>) -> Res
     let mut entry = format!("p {function}");
     let mut names: Vec<String> = Vec::new();
     for part in arguments {
-        let Argument { name, line } = match plain(*part) {
-            Some(argument) => argument,
-            None => of_kernel(*part)?,
-        };
+        let Argument { name, line } = plain(*part).map_or_else(|| of_kernel(*part), Ok)?;
         // Two members of one name have their paths as names.
         let (name, line) = match name {
             Some(name) if names.contains(&name) => {
@@ -173,9 +170,8 @@ fn last_of_path(path: &str) -> Option<&str> {
     for step in path.split("->").flat_map(|steps| steps.split('.')) {
         let (name, indices) = step.split_at(step.find('[').unwrap_or(step.len()));
         let is_index = |index: &str| {
-            index
-                .strip_suffix(']')
-                .is_some_and(|index| !index.is_empty() && index.bytes().all(|b| b.is_ascii_digit()))
+            let digits = index.strip_suffix(']').unwrap_or_default();
+            !digits.is_empty() && digits.bytes().all(|b| b.is_ascii_digit())
         };
         if !is_identifier(name) || !indices.split('[').skip(1).all(is_index) {
             return None;

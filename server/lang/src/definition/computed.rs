@@ -12,7 +12,7 @@ use std::fmt;
 
 use serde::{Deserialize, Serialize};
 
-use super::ast::{Argument, BaseType, Width};
+use super::ast::{Argument, BaseType};
 use super::code::Code;
 use super::diagnostic::Diagnostic;
 use super::guard;
@@ -218,14 +218,7 @@ impl Computed {
     fn read(word: &str) -> Option<Self> {
         let (head, rule) = word.split_once('=')?;
         let (name, ty) = head.split_once(':')?;
-        let (letter, width) = ty.split_at_checked(1)?;
-        let width = width.parse().ok().and_then(Width::from_bits)?;
-        let ty = match letter {
-            "u" => BaseType::Unsigned(width),
-            "s" => BaseType::Signed(width),
-            "x" => BaseType::Hex(width),
-            _ => return None,
-        };
+        let ty = BaseType::integer(ty)?;
         let mut parts: Vec<String> = Vec::new();
         let mut steps = Vec::new();
         for text in rule.split(',') {

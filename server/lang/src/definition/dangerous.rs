@@ -93,11 +93,6 @@ pub(super) fn defused(mut definition: ProbeDefinition) -> ProbeDefinition {
     definition
 }
 
-/// Whether [`defused`] would change anything.
-pub(super) fn needs_rewriting(definition: &ProbeDefinition) -> bool {
-    definition.args.iter().any(|argument| argument.ty.is_some_and(|ty| safe(ty) != ty))
-}
-
 fn safe(ty: Type) -> Type {
     match ty.base {
         BaseType::SymbolString => Type { base: BaseType::Symbol, ..ty },

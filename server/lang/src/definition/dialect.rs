@@ -232,26 +232,19 @@ fn kernel(text: &str, mut parsed: Parsed) -> Parsed {
 
 /// The dialect that a comment asks for.
 fn asked(text: &str) -> Result<Option<Dialect>, Diagnostic> {
-    let mut line_start = 0;
-    for line in text.split('\n') {
-        let mut start = line_start;
-        line_start += line.len() + 1;
-        for (index, part) in line.split('#').enumerate() {
-            let here = start;
-            start += part.len() + 1;
-            let Some(name) = part.trim_start().strip_prefix(DIRECTIVE).filter(|_| index > 0) else {
-                continue;
-            };
-            let name = name.trim();
-            return Dialect::named(name).map(Some).ok_or_else(|| {
-                let span = Span::new(here, here + part.trim_end().len());
-                Diagnostic::error(Code::UnsupportedFeature, span, format!("there is no dialect `{name}`"))
-                    .with_hint("dialects are kernel, 2009 and prototype")
-                    .by_kprobed()
-            });
-        }
-    }
-    Ok(None)
+    let mut comments = Word { start: 0, text }.split('\n').flat_map(|line| line.split('#').skip(1));
+    let asked = comments.find_map(|comment| {
+        let name = comment.text.trim_start().strip_prefix(DIRECTIVE)?;
+        Some((comment, name.trim()))
+    });
+    let Some((comment, name)) = asked else { return Ok(None) };
+    Dialect::named(name).map(Some).ok_or_else(|| {
+        comment
+            .head(comment.text.trim_end().len())
+            .error(Code::UnsupportedFeature, format!("there is no dialect `{name}`"))
+            .with_hint("dialects are kernel, 2009 and prototype")
+            .by_kprobed()
+    })
 }
 
 /// Parses a line that may have words of 2009. Returns whether it has any.

@@ -55,36 +55,26 @@ fn is_group(text: &str) -> bool {
 
 fn named(group: Word<'_>, event: Word<'_>) -> Result<ProbeDefinition, Diagnostic> {
     let bad = |code, what: &str, word: Word<'_>| {
-        Err(Diagnostic::error(code, word.span(), format!("`{}` is not the name of {what}", word.text)))
+        Err(word.error(code, format!("`{}` is not the name of {what}", word.text)))
     };
     if group.text.is_empty() {
-        return Err(Diagnostic::error(Code::NoGroupName, event.span(), "an event of the host has a group")
-            .with_hint("write GROUP/EVENT, such as `sched/sched_switch`"));
+        let problem = event.error(Code::NoGroupName, "an event of the host has a group");
+        return Err(problem.with_hint("write GROUP/EVENT, such as `sched/sched_switch`"));
     }
     if !is_group(group.text) {
         return bad(Code::BadGroupName, "a group of events", group);
     }
     if event.text.is_empty() {
-        return Err(Diagnostic::error(Code::NoEventName, group.span(), "no event follows the group")
-            .with_hint(format!("`ls /sys/kernel/tracing/events/{}` lists its events", group.text)));
+        let hint = format!("`ls /sys/kernel/tracing/events/{}` lists its events", group.text);
+        return Err(group.error(Code::NoEventName, "no event follows the group").with_hint(hint));
     }
     if !is_identifier(event.text) {
         return bad(Code::BadEventName, "an event", event);
     }
     let span = Span::new(group.start, event.end());
     let name = |word: Word<'_>| Some(Name { text: word.text.to_owned(), span: word.span() });
-    Ok(ProbeDefinition {
-        kind: ProbeKind::Event,
-        maxactive: None,
-        group: name(group),
-        event: name(event),
-        place: Place::Event { span },
-        args: Vec::new(),
-        computed: Vec::new(),
-        paths: Vec::new(),
-        warnings: Vec::new(),
-        span,
-    })
+    let (group, event) = (name(group), name(event));
+    Ok(ProbeDefinition { group, event, ..ProbeDefinition::at(ProbeKind::Event, Place::Event { span }, span) })
 }
 
 /// Refuses what follows an event.

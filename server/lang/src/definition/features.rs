@@ -53,10 +53,6 @@ pub struct Features {
     /// More than 128 arguments are refused. Kernels without this fix drop those after the 128th, or
     /// write after the end of their table of arguments.
     pub refuses_many_args: bool,
-    /// Largest fixed part of a record (`MAX_PROBE_EVENT_SIZE`). Kernels without this limit drop
-    /// records that do not fit a sub-buffer without counting them, so it holds for all of them
-    /// here.
-    pub fixed_record_max_bytes: usize,
 }
 
 impl Features {
@@ -90,7 +86,6 @@ impl Features {
             fault_marks: has("f[:[<group>") || has("symstr"),
             string_array_fix: has("f[:[<group>") || has("symstr"),
             refuses_many_args: has("f[:[<group>"),
-            fixed_record_max_bytes: 3072,
         }
     }
 

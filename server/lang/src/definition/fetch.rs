@@ -78,15 +78,15 @@ impl<'f> FetchParser<'f> {
         features: &'f Features,
         names: &'f dyn KernelNames,
     ) -> Self {
-        let (site, function) = match (place, kind) {
-            (Some(Place::Address { .. } | Place::Event { .. }), _) => (Site::Address, None),
-            (_, ProbeKind::Entry | ProbeKind::Event) => (Site::Entry, place),
-            (_, ProbeKind::Return) => (Site::Return, place),
+        let site = match (place, kind) {
+            (Some(Place::Address { .. } | Place::Event { .. }), _) => Site::Address,
+            (_, ProbeKind::Entry | ProbeKind::Event) => Site::Entry,
+            (_, ProbeKind::Return) => Site::Return,
         };
-        let function = function.and_then(|place| match place {
-            Place::Symbol { module, symbol, .. } => Some((module.as_deref(), symbol.as_str())),
+        let function = match place {
+            Some(Place::Symbol { module, symbol, .. }) => Some((module.as_deref(), symbol.as_str())),
             _ => None,
-        });
+        };
         Self { argument: 0, features, site, names, function }
     }
 }
@@ -117,8 +117,7 @@ impl FetchParser<'_> {
 
     fn kind(&self, word: Word<'_>, depth: usize) -> Parsed {
         if self.features.nesting_max.is_some_and(|max| depth >= max) {
-            let message = "too many nested dereferences";
-            return Err(Diagnostic::error(Code::TooManyNested, word.span(), message).into());
+            return Err(word.error(Code::TooManyNested, "too many nested dereferences").into());
         }
         match word.text.chars().next() {
             Some('$') => self.variable(word),
@@ -159,7 +158,7 @@ impl FetchParser<'_> {
             } else {
                 "`$retval` is known only when the function returns"
             };
-            return Err(Diagnostic::error(Code::RetvalOnProbe, word.span(), what).into());
+            return Err(word.error(Code::RetvalOnProbe, what).into());
         }
         if rest.is_empty() {
             return Ok(FetchKind::Retval);
@@ -174,12 +173,8 @@ impl FetchParser<'_> {
         }
         // The kernel looks for a parameter of that name.
         let root = BtfRoot::Parameter(word.text.to_owned());
-        let message = format!("there is no variable `{}`", word.text);
-        let problem = Diagnostic::error(Code::NoBtfarg, word.span(), message);
-        Err(after(
-            FetchKind::Btf { root, members: Vec::new() },
-            problem.at(self.part(word, PartStep::LookUp)),
-        ))
+        let problem = no_variable(Code::NoBtfarg, word).at(self.part(word, PartStep::LookUp));
+        Err(after(FetchKind::Btf { root, members: Vec::new() }, problem))
     }
 
     fn argument(&self, word: Word<'_>, rest: &str) -> Parsed {
@@ -219,14 +214,14 @@ impl FetchParser<'_> {
                 "write the name of the function, or read the registers: NAME=%di".to_owned(),
             ),
         };
-        Diagnostic::error(code, word.span(), message).with_hint(hint)
+        word.error(code, message).with_hint(hint)
     }
 
     fn no_variable(&self, word: Word<'_>) -> Diagnostic {
         let arguments = if self.arguments_here() { "$argN, " } else { "" };
         let result = if self.site == Site::Return { "$retval, " } else { "" };
-        Diagnostic::error(Code::BadVar, word.span(), format!("there is no variable `{}`", word.text))
-            .with_hint(format!("there are {arguments}{result}$stack, $stackN and $comm here"))
+        let hint = format!("there are {arguments}{result}$stack, $stackN and $comm here");
+        no_variable(Code::BadVar, word).with_hint(hint)
     }
 
     fn stack(&self, word: Word<'_>, rest: &str) -> Simple {
@@ -238,11 +233,10 @@ impl FetchParser<'_> {
             None => Err(self.no_variable(word)),
             Some(index) => match u32::try_from(index) {
                 Ok(index) if index <= STACK_WORDS => Ok(FetchKind::StackNth(index)),
-                _ => Err(Diagnostic::error(
-                    Code::BadStackNum,
-                    word.span(),
-                    format!("entry {index} is beyond the end of a kernel stack"),
-                )),
+                _ => {
+                    let message = format!("entry {index} is beyond the end of a kernel stack");
+                    Err(word.error(Code::BadStackNum, message))
+                }
             },
         }
     }
@@ -252,8 +246,7 @@ impl FetchParser<'_> {
         let user = word.text[1..].starts_with('u');
         let body = word.tail(if user { 2 } else { 1 });
         let Some(open) = body.text.find('(') else {
-            let message = "a dereference needs `(`";
-            return Err(Diagnostic::error(Code::DerefNeedBrace, word.span(), message).into());
+            return Err(word.error(Code::DerefNeedBrace, "a dereference needs `(`").into());
         };
         let digits = &body.text[..open];
         let offset_span = Span::new(word.start, body.start + open);
@@ -270,12 +263,8 @@ impl FetchParser<'_> {
         };
         let inside = body.tail(open + 1);
         let Some(close) = inside.text.rfind(')') else {
-            return Err(Diagnostic::error(
-                Code::DerefOpenBrace,
-                Span::point(inside.end()),
-                "the `(` of the dereference is not closed",
-            )
-            .into());
+            let message = "the `(` of the dereference is not closed";
+            return Err(Diagnostic::error(Code::DerefOpenBrace, Span::point(inside.end()), message).into());
         };
         let (inner, mut finding) = self.parse(inside.head(close), depth + 1);
         let rest = inside.tail(close + 1);
@@ -322,8 +311,7 @@ impl FetchParser<'_> {
         }
         if !self.features.names_parameters() || !self.arguments_here() {
             let problem = if self.arguments_here() {
-                let message = "this kernel does not know parameter names";
-                Diagnostic::error(Code::NosupBtfarg, word.span(), message)
+                word.error(Code::NosupBtfarg, "this kernel does not know parameter names")
                     .with_hint("read the argument by its number: NAME=$argN:TYPE")
             } else {
                 self.no_arguments(Code::NosupBtfarg, word)
@@ -342,7 +330,7 @@ impl FetchParser<'_> {
             return Ok(path);
         }
         let message = format!("`{}` is not the name of a parameter", root.text);
-        let problem = Diagnostic::error(Code::NoBtfarg, word.span(), message);
+        let problem = word.error(Code::NoBtfarg, message);
         Err(after(path, problem.at(self.part(word, PartStep::LookUp))))
     }
 
@@ -367,7 +355,7 @@ impl FetchParser<'_> {
             let tail = rest.tail(if arrow { 2 } else { 1 });
             if !arrow && members.is_empty() {
                 // Only pointers can be followed.
-                let problem = Diagnostic::error(Code::NosupDatArg, tail.span(), structure);
+                let problem = tail.error(Code::NosupDatArg, structure);
                 break Some(problem.at(self.part(part, PartStep::Following)));
             }
             part = tail.head(tail.text.find(['.', '-']).unwrap_or(tail.text.len()));
@@ -378,7 +366,7 @@ impl FetchParser<'_> {
             let is_hyphen_next = rest.text.starts_with('-') && !rest.text.starts_with("->");
             if !is_hyphen_next && !is_identifier(name) {
                 let message = format!("`{name}` is not the name of a member");
-                let mut problem = Diagnostic::error(Code::NoBtfField, part.span(), message);
+                let mut problem = part.error(Code::NoBtfField, message);
                 if name.contains('[') {
                     problem =
                         problem.with_hint("an element of an array is `MEMBER[INDEX]`, with a decimal number");
@@ -417,8 +405,7 @@ pub(super) const EATEN_BY_SHELL: &str =
 fn register(word: Word<'_>) -> Simple {
     let name = &word.text[1..];
     Register::named(name).map(FetchKind::Register).ok_or_else(|| {
-        let problem =
-            Diagnostic::error(Code::BadRegName, word.span(), format!("there is no register `{}`", word.text));
+        let problem = word.error(Code::BadRegName, format!("there is no register `{}`", word.text));
         // `rdi`, `eax`, `rflags`: the kernel knows only the names without the width.
         match name.strip_prefix(['r', 'e']).and_then(Register::named) {
             Some(known) => problem.with_hint(format!("write `%{}`", known.name())),
@@ -428,7 +415,7 @@ fn register(word: Word<'_>) -> Simple {
 }
 
 fn memory(word: Word<'_>) -> Simple {
-    let bad = |code, message: String| Err(Diagnostic::error(code, word.span(), message));
+    let bad = |code, message: String| Err(word.error(code, message));
     let rest = &word.text[1..];
     if rest.starts_with(|c: char| c.is_ascii_digit()) {
         return match number::unsigned(rest) {
@@ -440,11 +427,7 @@ fn memory(word: Word<'_>) -> Simple {
         };
     }
     if rest.starts_with('+') {
-        return Err(Diagnostic::error(
-            Code::FileOnKprobe,
-            word.span(),
-            "a kernel probe has no file to read from",
-        ));
+        return Err(word.error(Code::FileOnKprobe, "a kernel probe has no file to read from"));
     }
     let (symbol, offset) = rest.split_at(rest.find(['+', '-']).unwrap_or(rest.len()));
     // Whether such a symbol can exist is checked when the probe is registered: see
@@ -477,25 +460,24 @@ fn immediate(word: Word<'_>) -> Simple {
     };
     number.map(FetchKind::Immediate).ok_or_else(|| {
         let code = if too_large { Code::ImmRange } else { Code::BadImm };
-        Diagnostic::error(code, value.span(), format!("`{}` is not a number of 64 bits", value.text))
+        value.error(code, format!("`{}` is not a number of 64 bits", value.text))
     })
 }
 
 pub(super) fn bad_argument_number(word: Word<'_>) -> Diagnostic {
-    Diagnostic::error(
-        Code::BadArgNum,
-        word.span(),
-        format!("`{}` is not an argument of a function", word.text),
-    )
+    word.error(Code::BadArgNum, format!("`{}` is not an argument of a function", word.text))
+}
+
+/// The problem of a variable that does not exist.
+pub(super) fn no_variable(code: Code, word: Word<'_>) -> Diagnostic {
+    word.error(code, format!("there is no variable `{}`", word.text))
 }
 
 fn bad_fetch(word: Word<'_>) -> Diagnostic {
     if word.text.is_empty() {
-        return Diagnostic::error(Code::BadFetchArg, word.span(), "an expression is missing")
-            .with_hint(EATEN_BY_SHELL);
+        return word.error(Code::BadFetchArg, "an expression is missing").with_hint(EATEN_BY_SHELL);
     }
-    let problem =
-        Diagnostic::error(Code::BadFetchArg, word.span(), format!("`{}` is not an expression", word.text));
+    let problem = word.error(Code::BadFetchArg, format!("`{}` is not an expression", word.text));
     if word.text.starts_with('"') { problem.with_hint(FORMAT) } else { problem }
 }
 
@@ -504,11 +486,7 @@ const FORMAT: &str =
     "leave the format out: each field is printed with its name, as in `do_sys_openat2 filename:ustring`";
 
 fn unsupported(word: Word<'_>, what: &str) -> Diagnostic {
-    Diagnostic::error(
-        Code::UnsupportedFeature,
-        word.span(),
-        format!("{what}: this kernel knows it, but it cannot be checked here yet"),
-    )
-    .with_hint("read the member with its offset: NAME=+OFFSET($argN):TYPE")
-    .by_kprobed()
+    let message = format!("{what}: this kernel knows it, but it cannot be checked here yet");
+    let hint = "read the member with its offset: NAME=+OFFSET($argN):TYPE";
+    word.error(Code::UnsupportedFeature, message).with_hint(hint).by_kprobed()
 }

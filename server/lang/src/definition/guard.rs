@@ -32,7 +32,7 @@
 //! the user's. This module makes definitions, and never reads records: the decoder does.
 
 use super::Span;
-use super::argument::ARGS_MAX;
+use super::argument::{ARGS_MAX, RECORD_MAX_BYTES};
 use super::ast::{Argument, BaseType, Fetch, FetchKind, Name, ProbeDefinition, ProbeKind, Register, Type};
 use super::code::Code;
 use super::dangerous;
@@ -41,7 +41,6 @@ use super::features::Features;
 use super::line::LINE_MAX_BYTES;
 use super::names::EVENT_NAME_MAX_BYTES;
 use super::program;
-use super::render::push_arguments;
 
 /// Prefix of every guard's name; refused in definitions of users.
 pub const PREFIX: &str = "__kpd_";
@@ -126,23 +125,6 @@ pub fn guarded(definition: &ProbeDefinition, features: &Features) -> Guarded {
     Guarded { definition, unproven }
 }
 
-/// The line for the kernel: `canonical`, to which a definition was rendered with group and event,
-/// without dangerous parts, and with its companions.
-pub fn guarded_line(
-    definition: &ProbeDefinition,
-    (group, event): (&str, &str),
-    canonical: &str,
-    features: &Features,
-) -> String {
-    let mut line = if dangerous::needs_rewriting(definition) {
-        dangerous::defused(definition.clone()).render(group, event)
-    } else {
-        canonical.to_owned()
-    };
-    push_arguments(&mut line, &companions(definition, features).0);
-    line
-}
-
 /// Numbers from memory that have no proof that they were read.
 pub fn unproven(definition: &ProbeDefinition, features: &Features) -> Vec<Unproven> {
     companions(definition, features).1
@@ -179,7 +161,7 @@ fn companions(definition: &ProbeDefinition, features: &Features) -> (Vec<Argumen
     if !definition.args.iter().any(|argument| reads_memory(argument) || text(argument)) {
         return Default::default();
     }
-    let mut budget = Budget::of(definition, features);
+    let mut budget = Budget::of(definition);
     let mut companions = Vec::new();
     let mut unproven = Vec::new();
     let mut text = definition.args.iter().any(text);
@@ -236,21 +218,19 @@ fn wanted(
 }
 
 fn companion(name: String, inner: Fetch, span: Span) -> Argument {
-    let kind = FetchKind::Deref { user: false, offset: DISTANCE, inner: Box::new(inner) };
-    Argument {
-        name: Some(Name { text: name, span }),
-        fetch: Fetch { kind, span },
-        ty: Some(Type { base: BaseType::UserString, count: None, span }),
-        span,
-    }
+    hidden(name, inner.followed(DISTANCE).kind, BaseType::UserString, span)
 }
 
 fn end_argument(span: Span) -> Argument {
-    let span = Span::point(span.end);
+    let kind = FetchKind::ImmediateString(END_TEXT.to_owned());
+    hidden(END.to_owned(), kind, BaseType::String, Span::point(span.end))
+}
+
+fn hidden(name: String, kind: FetchKind, base: BaseType, span: Span) -> Argument {
     Argument {
-        name: Some(Name { text: END.to_owned(), span }),
-        fetch: Fetch { kind: FetchKind::ImmediateString(END_TEXT.to_owned()), span },
-        ty: Some(Type { base: BaseType::String, count: None, span }),
+        name: Some(Name { text: name, span }),
+        fetch: Fetch { kind, span },
+        ty: Some(Type { base, count: None, span }),
         span,
     }
 }
@@ -275,13 +255,13 @@ struct Budget {
 }
 
 impl Budget {
-    fn of(definition: &ProbeDefinition, features: &Features) -> Self {
+    fn of(definition: &ProbeDefinition) -> Self {
         // The final names are not known yet: the longest fit too.
         let line_bytes = definition.render("", "").len() + 2 * EVENT_NAME_MAX_BYTES;
         let fixed: usize = definition.args.iter().map(Argument::fixed_bytes).sum();
         Self {
             args: ARGS_MAX.saturating_sub(definition.args.len()),
-            fixed_bytes: features.fixed_record_max_bytes.saturating_sub(fixed),
+            fixed_bytes: RECORD_MAX_BYTES.saturating_sub(fixed),
             line_bytes: LINE_MAX_BYTES.saturating_sub(line_bytes),
         }
     }

@@ -30,7 +30,7 @@
 //! parses.
 
 use super::Span;
-use super::ast::{Argument, Fetch, FetchKind, MemoryAddress, Place, ProbeDefinition, ProbeKind};
+use super::ast::{Argument, Fetch, FetchKind, Place, ProbeDefinition, ProbeKind};
 use super::code::Code;
 use super::diagnostic::{Diagnostic, PartStep, Step};
 use super::features::Features;
@@ -329,8 +329,7 @@ fn fetch_form(fetch: &Fetch, at_function: bool) -> Option<String> {
         FetchKind::StackNth(index) => format!("s{index}"),
         FetchKind::Stack => "sa".to_owned(),
         FetchKind::Retval => "rv".to_owned(),
-        FetchKind::Register(_)
-        | FetchKind::Memory(MemoryAddress::Address(_) | MemoryAddress::Symbol { .. }) => fetch.to_string(),
+        FetchKind::Register(_) | FetchKind::Memory(_) => fetch.to_string(),
         FetchKind::Deref { user: false, offset, inner } => {
             let sign = if *offset < 0 { '-' } else { '+' };
             format!("{sign}{}({})", offset.unsigned_abs(), fetch_form(inner, at_function)?)

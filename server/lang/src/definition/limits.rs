@@ -61,7 +61,7 @@ fn of_arguments(definition: &ProbeDefinition, features: &Features) -> Vec<Diagno
         // The kernel's caret for the size of an argument is at its expression.
         let start = if argument.has_equals_sign() { argument.fetch.span.start } else { argument.span.start };
         let span = Span::new(start, argument.span.end);
-        let problem = too_large((index, argument), span, &mut fixed_bytes, features);
+        let problem = too_large((index, argument), span, &mut fixed_bytes);
         found.extend(problem.map(|problem| shown(problem, span, &text)));
     }
     found

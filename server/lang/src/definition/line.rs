@@ -26,6 +26,11 @@ impl<'a> Word<'a> {
         Span::new(self.start, self.end())
     }
 
+    /// A problem of all of it.
+    pub(super) fn error(self, code: Code, message: impl Into<String>) -> Diagnostic {
+        Diagnostic::error(code, self.span(), message)
+    }
+
     /// The part from byte `from` on, which must be a character boundary of the word.
     pub(super) fn tail(self, from: usize) -> Self {
         Word { start: self.start + from, text: &self.text[from..] }
@@ -40,6 +45,16 @@ impl<'a> Word<'a> {
     pub(super) fn trimmed(self) -> Self {
         let text = self.text.trim_start();
         Self { start: self.start + self.text.len() - text.len(), text: text.trim_end() }
+    }
+
+    /// The parts between separators.
+    pub(super) fn split(self, separator: char) -> impl Iterator<Item = Word<'a>> {
+        let mut start = self.start;
+        self.text.split(separator).map(move |text| {
+            let part = Word { start, text };
+            start = part.end() + separator.len_utf8();
+            part
+        })
     }
 
     /// The parts before and after the first `separator`.
@@ -69,12 +84,8 @@ fn words_of(line: Word<'_>) -> impl Iterator<Item = Word<'_>> {
 
 /// Each line up to its comment. A `#` cuts the line anywhere, even inside an immediate string.
 fn lines(text: &str) -> impl Iterator<Item = Word<'_>> {
-    let mut start = 0;
-    text.split('\n').map(move |line| {
-        let here = start;
-        start += line.len() + 1;
-        Word { start: here, text: line.split('#').next().unwrap_or_default() }
-    })
+    let lines = Word { start: 0, text }.split('\n');
+    lines.map(|line| line.head(line.text.find('#').unwrap_or(line.text.len())))
 }
 
 /// The words of the only definition in `text`, or why there is not exactly one that could be

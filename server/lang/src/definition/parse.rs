@@ -127,26 +127,14 @@ fn probe(
         None => (None, None),
     };
     let fetch = FetchParser::new(place.as_ref(), kind, features, names);
-    let arguments = argument::parse_all(words.get(2..).unwrap_or_default(), kind, fetch);
+    let (args, of_arguments) = argument::parse_all(words.get(2..).unwrap_or_default(), kind, fetch);
     let Findings(mut findings) = findings;
-    findings.extend(arguments.findings);
+    findings.extend(of_arguments);
     findings.sort_by_key(|finding| finding.step);
-    let args = arguments.args;
     let (computed, warnings) = computed::of_text(text, &args);
     let tree = place.map(|place| {
-        let probe = ProbeDefinition {
-            kind,
-            maxactive,
-            group,
-            event,
-            place,
-            args,
-            computed,
-            paths: Vec::new(),
-            warnings,
-            span,
-        };
-        Definition::Probe(probe)
+        let alone = ProbeDefinition::at(kind, place, span);
+        Definition::Probe(ProbeDefinition { maxactive, group, event, args, computed, warnings, ..alone })
     });
     Parsed { tree, findings }
 }
@@ -187,27 +175,19 @@ fn maxactive(word: Word<'_>, kind: ProbeKind, features: &Features) -> Result<Opt
         return Ok(None);
     }
     if !word.text.starts_with(|c: char| c.is_ascii_digit()) {
-        return Err(Diagnostic::error(
-            Code::IgnoredText,
-            word.span(),
-            format!("the kernel silently ignores `{}` here", word.text),
-        ));
+        let message = format!("the kernel silently ignores `{}` here", word.text);
+        return Err(word.error(Code::IgnoredText, message));
     }
     if kind == ProbeKind::Entry {
         let code = if features.fprobe { Code::BadMaxactType } else { Code::MaxactNoKprobe };
-        return Err(Diagnostic::error(code, word.span(), "an entry probe has no maxactive"));
+        return Err(word.error(code, "an entry probe has no maxactive"));
     }
     let number = Some(word.text).filter(|text| text.len() <= EVENT_NAME_MAX_BYTES).and_then(number::unsigned);
     match number.filter(|number| *number > 0 && u32::try_from(*number).is_ok()) {
-        None => Err(Diagnostic::error(
-            Code::BadMaxact,
-            word.span(),
-            format!("`{}` is not a number of instances", word.text),
-        )),
+        None => Err(word.error(Code::BadMaxact, format!("`{}` is not a number of instances", word.text))),
         Some(number) => {
-            u16::try_from(number).ok().filter(|_| number <= MAXACTIVE_MAX).map(Some).ok_or_else(|| {
-                Diagnostic::error(Code::MaxactTooBig, word.span(), format!("maxactive {number} is too large"))
-            })
+            let too_large = || word.error(Code::MaxactTooBig, format!("maxactive {number} is too large"));
+            u16::try_from(number).ok().filter(|_| number <= MAXACTIVE_MAX).map(Some).ok_or_else(too_large)
         }
     }
 }
@@ -217,12 +197,9 @@ fn place(word: Word<'_>, features: &Features) -> Result<Place, Diagnostic> {
         return Ok(Place::Address { address, span: word.span() });
     }
     if word.text.contains('/') && word.text.contains(':') {
-        return Err(Diagnostic::error(
-            Code::UnsupportedFeature,
-            word.span(),
-            "this is an offset in a file: probes of programs are not kernel probes",
-        )
-        .with_hint("write the name of a kernel function"));
+        let message = "this is an offset in a file: probes of programs are not kernel probes";
+        let problem = word.error(Code::UnsupportedFeature, message);
+        return Err(problem.with_hint("write the name of a kernel function"));
     }
     let word = match word.text.find('%') {
         None => word,
@@ -230,10 +207,10 @@ fn place(word: Word<'_>, features: &Features) -> Result<Place, Diagnostic> {
         Some(at) => {
             let suffix = word.tail(at);
             let message = format!("`{}` cannot follow a probe point", suffix.text);
-            return Err(Diagnostic::error(Code::BadAddrSuffix, suffix.span(), message));
+            return Err(suffix.error(Code::BadAddrSuffix, message));
         }
     };
-    let bad = |message: String| Diagnostic::error(Code::BadProbeAddr, word.span(), message);
+    let bad = |message: String| word.error(Code::BadProbeAddr, message);
     let (symbol, offset) = word.text.split_at(word.text.find(['+', '-']).unwrap_or(word.text.len()));
     let offset = if offset.is_empty() {
         0
@@ -246,12 +223,12 @@ fn place(word: Word<'_>, features: &Features) -> Result<Place, Diagnostic> {
     let readable = |text: &str| !text.is_empty() && text.bytes().all(|b| b.is_ascii_graphic());
     if module.is_some_and(str::is_empty) {
         let message = "the kernel would wait without end for a module without a name";
-        return Err(Diagnostic::error(Code::NoModuleName, word.span(), message));
+        return Err(word.error(Code::NoModuleName, message));
     }
     // Kernels that do not look the symbol up while they parse notice this when they register the
     // probe.
     let errno = if features.retprobe_args { EINVAL } else { ENOENT };
-    let bad = |message: String| Diagnostic::error(Code::BadProbeAddr, word.span(), message).with_errno(errno);
+    let bad = |message: String| bad(message).with_errno(errno);
     // `MODULE:` is a place: the kernel looks for a function without a name in the module, once that
     // is loaded.
     let is_readable =
@@ -294,7 +271,7 @@ fn name(word: Word<'_>) -> Name {
 }
 
 pub(super) fn check_group(word: Word<'_>, features: &Features) -> Result<Name, Diagnostic> {
-    let problem = |code, message: String| Err(Diagnostic::error(code, word.span(), message));
+    let problem = |code, message: String| Err(word.error(code, message));
     if word.text.is_empty() {
         return problem(Code::NoGroupName, "the group is missing before the separator".to_owned());
     }
@@ -314,7 +291,7 @@ pub(super) fn check_group(word: Word<'_>, features: &Features) -> Result<Name, D
 }
 
 pub(super) fn check_event(word: Word<'_>) -> Result<Name, Diagnostic> {
-    let problem = |code, message: String| Err(Diagnostic::error(code, word.span(), message));
+    let problem = |code, message: String| Err(word.error(code, message));
     if word.text.is_empty() {
         return problem(Code::NoEventName, "the event is missing".to_owned());
     }
@@ -338,20 +315,17 @@ fn delete(text: &str, words: &[Word<'_>], span: Span) -> Result<DeleteDefinition
     };
     if head.start > 0 && !text[..head.start].ends_with('\n') {
         let message = "the kernel takes a deletion only at the very start of a line";
-        return Err(
-            Diagnostic::error(Code::UnknownCommand, head.span(), message).with_hint("remove the blanks")
-        );
+        return Err(head.error(Code::UnknownCommand, message).with_hint("remove the blanks"));
     }
     if !head.text.starts_with("-:") {
-        let message = "a deletion starts with `-:`";
-        return Err(Diagnostic::error(Code::UnknownCommand, head.span(), message));
+        return Err(head.error(Code::UnknownCommand, "a deletion starts with `-:`"));
     }
     let target = head.tail(2);
     let (group, event) = target.split_once('/').map_or((None, target), |(group, event)| (Some(group), event));
     if event.text.is_empty() && group.is_none_or(|group| group.text.is_empty()) {
         let message = "the deletion names neither a group nor an event";
-        return Err(Diagnostic::error(Code::NoEventName, target.span(), message)
-            .with_hint("write `-:GRP/EVENT`, or `-:GRP/` for the whole group"));
+        let hint = "write `-:GRP/EVENT`, or `-:GRP/` for the whole group";
+        return Err(target.error(Code::NoEventName, message).with_hint(hint));
     }
     Ok(DeleteDefinition {
         group: group.map(name),

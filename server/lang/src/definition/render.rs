@@ -26,20 +26,15 @@ impl ProbeDefinition {
             write!(line, "{maxactive}").ok();
         }
         write!(line, ":{group}/{event} {}", self.place).ok();
-        push_arguments(&mut line, &self.args);
+        for argument in &self.args {
+            write!(line, " {argument}").ok();
+        }
         line
     }
 }
 
 /// Bytes that suffice for most lines.
 const TYPICAL_LINE_BYTES: usize = 128;
-
-/// Adds arguments to a line.
-pub(super) fn push_arguments(line: &mut String, arguments: &[Argument]) {
-    for argument in arguments {
-        write!(line, " {argument}").ok();
-    }
-}
 
 impl fmt::Display for Place {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -22,13 +22,13 @@ impl ProbeDefinition {
             let message = "a return probe must be at the entry of a function";
             return Some(Diagnostic::error(Code::BadRetprobe, *span, message).at(Step::Entry));
         }
+        let message = "function arguments can only be read at the entry of a function";
         // Words that are a plain `$argN` are checked before all others (kernels from 6.5 on).
         let bare = |argument: &Argument| {
             let by_number = matches!(argument.fetch.kind, FetchKind::Argument(_) | FetchKind::AllArguments);
             features.fprobe && by_number && argument.name.is_none()
         };
         if let Some((index, argument)) = self.args.iter().enumerate().find(|(_, argument)| bare(argument)) {
-            let message = "function arguments can only be read at the entry of a function";
             let step = Step::VariableWord(index, VariableWordStep::Entry);
             return Some(Diagnostic::error(Code::NofentryArgs, argument.span, message).at(step));
         }
@@ -42,28 +42,21 @@ impl ProbeDefinition {
                 FetchKind::Btf { .. } => (Code::NosupBtfarg, PartStep::Possible),
                 _ => return None,
             };
-            let message = "function arguments can only be read at the entry of a function";
             let problem = Diagnostic::error(code, fetch.span, message).with_hint(Code::NofentryArgs.hint());
             Some(problem.at(Step::part(index, fetch.span.start, part)))
         })
     }
+
     /// A problem that every kernel finds when it registers the probe, and that the text shows: a
     /// function without a name, or a symbol to read from that cannot be one. The kernel still
     /// accepts the definition if it does not get as far as registering it.
     pub fn registration_problem(&self) -> Option<Diagnostic> {
-        if self.has_no_function() {
+        if matches!(&self.place, Place::Symbol { symbol, .. } if symbol.is_empty()) {
             let message = "the function is missing after the name of the module";
-            return Some(
-                Diagnostic::error(Code::BadProbeAddr, self.place.span(), message)
-                    .with_hint("write MODULE:FUNCTION"),
-            );
+            let problem = Diagnostic::error(Code::BadProbeAddr, self.place.span(), message);
+            return Some(problem.with_hint("write MODULE:FUNCTION"));
         }
         self.args.iter().find_map(|argument| argument.fetch.symbol_problem())
-    }
-
-    /// Whether the place is `MODULE:`.
-    fn has_no_function(&self) -> bool {
-        matches!(&self.place, Place::Symbol { symbol, .. } if symbol.is_empty())
     }
 }
 

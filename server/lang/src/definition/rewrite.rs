@@ -6,7 +6,7 @@
 //! parses a dialect by itself.
 
 use super::Span;
-use super::ast::{Definition, ProbeDefinition};
+use super::ast::Definition;
 use super::code::Code;
 use super::diagnostic::{ArgumentStep, Diagnostic, Step};
 use super::line::Word;
@@ -92,19 +92,15 @@ impl Rewritten {
     /// Moves all positions in the result of parsing the line to the user's text.
     pub(super) fn moved_to_text(&self, mut parsed: Parsed) -> Parsed {
         if let Some(Definition::Probe(probe)) = &mut parsed.tree {
-            self.move_tree(probe);
+            probe.map_spans(&|span| self.origin(span));
+            for warning in &mut probe.warnings {
+                warning.span = self.origin(warning.span);
+            }
         }
         for finding in &mut parsed.findings {
             self.move_finding(finding);
         }
         parsed
-    }
-
-    fn move_tree(&self, probe: &mut ProbeDefinition) {
-        probe.map_spans(&|span| self.origin(span));
-        for warning in &mut probe.warnings {
-            warning.span = self.origin(warning.span);
-        }
     }
 
     fn move_finding(&self, finding: &mut Diagnostic) {

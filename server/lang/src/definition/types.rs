@@ -15,16 +15,14 @@ use super::number;
 /// Longest array (`MAX_ARRAY_LEN`).
 const ARRAY_MAX: u64 = 64;
 
-/// A type, and a problem that the kernel finds only after it has parsed the expression.
-pub(super) struct ParsedType {
-    pub(super) ty: Type,
-    pub(super) late: Option<Diagnostic>,
-}
-
-/// The type after the `:` of an argument.
+/// The type after the `:` of an argument, and a problem that the kernel finds only after it has parsed the expression.
 ///
 /// `text_only` is true for `$comm` and immediate strings, which can only be strings.
-pub(super) fn parse(word: Word<'_>, text_only: bool, features: &Features) -> Result<ParsedType, Diagnostic> {
+pub(super) fn parse(
+    word: Word<'_>,
+    text_only: bool,
+    features: &Features,
+) -> Result<(Type, Option<Diagnostic>), Diagnostic> {
     let (base_word, count) = match word.split_once('[') {
         Some((base, rest)) => (base, Some(array_length(rest)?)),
         None => (word, None),
@@ -33,11 +31,8 @@ pub(super) fn parse(word: Word<'_>, text_only: bool, features: &Features) -> Res
         "%pd" if features.percent_pd && count.is_none() => (Some(BaseType::DentryName), None),
         "%pD" if features.percent_pd && count.is_none() => (Some(BaseType::FileName), None),
         text if text_only && (count.is_some() || text != "string") => {
-            return Err(Diagnostic::error(
-                Code::NeedStringType,
-                word.span(),
-                "$comm and immediate strings can be nothing but a string",
-            ));
+            let message = "$comm and immediate strings can be nothing but a string";
+            return Err(word.error(Code::NeedStringType, message));
         }
         text if text.starts_with('b') => bit_field(base_word),
         text => (plain(text, count.is_some(), features), None),
@@ -48,11 +43,11 @@ pub(super) fn parse(word: Word<'_>, text_only: bool, features: &Features) -> Res
         } else {
             format!("there is no type `{}`", base_word.text)
         };
-        let problem = Diagnostic::error(Code::BadType, base_word.span(), message);
+        let problem = base_word.error(Code::BadType, message);
         let hint = instead_of(base_word.text, features).map_or_else(|| known(features), str::to_owned);
         return Err(problem.with_hint(hint));
     };
-    Ok(ParsedType { ty: Type { base, count, span: word.span() }, late })
+    Ok((Type { base, count, span: word.span() }, late))
 }
 
 /// The number between `[` and `]`; `rest` starts after the `[`.
@@ -61,36 +56,22 @@ fn array_length(rest: Word<'_>) -> Result<u8, Diagnostic> {
         return Err(Diagnostic::error(Code::ArrayNoClose, Span::point(rest.end()), "the `[` is not closed"));
     };
     if !after.text.is_empty() {
-        return Err(Diagnostic::error(
-            Code::BadArraySuffix,
-            after.span(),
-            format!("`{}` after the `]`", after.text),
-        ));
+        return Err(after.error(Code::BadArraySuffix, format!("`{}` after the `]`", after.text)));
     }
     // The kernel parses an unsigned int here: a value that does not fit is not a number, and only a
     // smaller one can be too big.
     let length = number::unsigned(digits.text).filter(|length| *length > 0 && u32::try_from(*length).is_ok());
     let Some(length) = length else {
-        return Err(Diagnostic::error(
-            Code::BadArrayNum,
-            digits.span(),
-            format!("`{}` is not the length of an array", digits.text),
-        ));
+        let message = format!("`{}` is not the length of an array", digits.text);
+        return Err(digits.error(Code::BadArrayNum, message));
     };
     u8::try_from(length).ok().filter(|_| length <= ARRAY_MAX).ok_or_else(|| {
         let message = format!("an array of {length} elements is too large");
-        Diagnostic::error(Code::ArrayTooBig, digits.span(), message)
+        digits.error(Code::ArrayTooBig, message)
     })
 }
 
 fn plain(text: &str, is_array: bool, features: &Features) -> Option<BaseType> {
-    let width = |digits: &str| match digits {
-        "8" => Some(Width::W8),
-        "16" => Some(Width::W16),
-        "32" => Some(Width::W32),
-        "64" => Some(Width::W64),
-        _ => None,
-    };
     match text {
         "char" if features.char_type => Some(BaseType::Char),
         "symbol" => Some(BaseType::Symbol),
@@ -99,12 +80,8 @@ fn plain(text: &str, is_array: bool, features: &Features) -> Option<BaseType> {
         "symstr" if features.symstr => Some(BaseType::SymbolString),
         // The kernel has none: it is made of the types of the kernel.
         "path" if features.own_types && !is_array => Some(BaseType::Path),
-        _ => text
-            .strip_prefix('u')
-            .and_then(width)
-            .map(BaseType::Unsigned)
-            .or_else(|| text.strip_prefix('s').and_then(width).map(BaseType::Signed))
-            .or_else(|| text.strip_prefix('x').and_then(width).map(BaseType::Hex)),
+        // The kernel knows no other spelling, such as `u08`.
+        _ => BaseType::integer(text).filter(|base| base.to_string() == text),
     }
 }
 
@@ -131,7 +108,7 @@ fn bit_field(word: Word<'_>) -> (Option<BaseType>, Option<Diagnostic>) {
         return (Some(BaseType::BitField { width, offset, container }), None);
     }
     let message = format!("`{}` is not a bit-field of {} bits", word.text, container.bits());
-    let problem = Diagnostic::error(Code::BadBitfield, word.span(), message);
+    let problem = word.error(Code::BadBitfield, message);
     // The kernel takes two numbers whose sum wraps, and shifts by them.
     let problem = if read.is_some() { problem.by_kprobed() } else { problem };
     (Some(BaseType::BitField { width: 1, offset: 0, container }), Some(problem))

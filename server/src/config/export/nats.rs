@@ -104,10 +104,3 @@ impl Nats {
         Selecting { probes: &self.probes, labels: &self.labels, filter: &self.filter }
     }
 }
-
-impl NatsStream {
-    /// How long it keeps a message. Zero: without limit.
-    pub const fn max_age(&self) -> Duration {
-        Duration::from_secs(self.max_age_s)
-    }
-}

@@ -1,6 +1,7 @@
 //! Validation of the sections `[export.*]`.
 
 use std::fs;
+use std::ops::RangeInclusive;
 
 use tonic::metadata::{AsciiMetadataKey as MetadataKey, AsciiMetadataValue as MetadataValue};
 
@@ -12,11 +13,7 @@ use crate::config::Config;
 
 /// All problems of the sections `[export.*]`.
 pub(in crate::config) fn problems(config: &Config) -> Vec<Problem> {
-    let mut found = jsonl(config);
-    found.extend(prometheus(config));
-    found.extend(otlp(config));
-    found.extend(nats(config));
-    found
+    [jsonl(config), prometheus(config), otlp(config), nats(config)].into_iter().flatten().collect()
 }
 
 fn jsonl(config: &Config) -> Vec<Problem> {
@@ -120,11 +117,8 @@ fn otlp(config: &Config) -> Vec<Problem> {
         ));
     }
     found.extend(within("export.otlp.metrics_interval_s", otlp.metrics_interval_s, 0..=86_400));
-    if !(16..=65_536).contains(&otlp.max_request_kib) {
-        let hint = "use 1024: receivers refuse requests beyond 4 MiB unless their own settings allow more";
-        let why = "it must be from 16 to 65536";
-        found.push(Problem::value("export.otlp.max_request_kib", otlp.max_request_kib, why, hint));
-    }
+    let hint = "use 1024: receivers refuse requests beyond 4 MiB unless their own settings allow more";
+    found.extend(hinted("export.otlp.max_request_kib", otlp.max_request_kib, 16..=65_536, hint));
     found.extend(otlp.headers.iter().filter_map(|(name, value)| header(name, value.reveal())));
     found.extend(otlp.resource.keys().filter(|name| name.trim().is_empty()).map(|name| {
         let why = "an attribute needs a name";
@@ -173,19 +167,18 @@ fn nats(config: &Config) -> Vec<Problem> {
         found.push(Problem::error("export.nats", message, "leave all but one out"));
     }
     if let Some(create) = &nats.create {
-        if create.max_mib == 0 || create.max_mib > 1 << 30 {
-            let why = "it must be from 1 to 1073741824";
-            let hint = "use for example 1024: the oldest messages go when the stream has so many";
-            found.push(Problem::value("export.nats.create.max_mib", create.max_mib, why, hint));
-        }
+        let hint = "use for example 1024: the oldest messages go when the stream has so many";
+        found.extend(hinted("export.nats.create.max_mib", create.max_mib, 1..=1 << 30, hint));
         found.extend(within("export.nats.create.max_age_s", create.max_age_s, 0..=10 * 366 * 86_400));
-        if !(1..=5).contains(&create.replicas) {
-            let why = "it must be from 1 to 5";
-            let hint = "use 1, or 3 in a cluster";
-            found.push(Problem::value("export.nats.create.replicas", create.replicas, why, hint));
-        }
+        let hint = "use 1, or 3 in a cluster";
+        found.extend(hinted("export.nats.create.replicas", create.replicas, 1..=5, hint));
     }
     found
+}
+
+/// As [`within`], with another hint.
+fn hinted(setting: &str, value: u64, range: RangeInclusive<u64>, hint: &str) -> Option<Problem> {
+    within(setting, value, range).map(|problem| Problem { hint: hint.to_owned(), ..problem })
 }
 
 /// Problems of the servers and their TLS.

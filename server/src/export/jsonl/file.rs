@@ -55,7 +55,7 @@ impl Stdout {
 /// A file of lines. One that another program has moved away, as logrotate does, is made anew.
 #[derive(Debug)]
 pub(super) struct LogFile {
-    path: PathBuf,
+    pub(super) path: PathBuf,
     /// Whether it is to be on the disk before the place is written down.
     is_synced: bool,
     open: Option<File>,
@@ -65,10 +65,6 @@ pub(super) struct LogFile {
 impl LogFile {
     pub(super) fn new(path: PathBuf, is_synced: bool) -> Self {
         Self { path, is_synced, open: None, worker: Worker::default() }
-    }
-
-    pub(super) fn path(&self) -> &Path {
-        &self.path
     }
 
     /// Whether there is a pipe of that name.

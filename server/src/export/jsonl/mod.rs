@@ -8,8 +8,6 @@ mod file;
 mod resume;
 mod socket;
 
-use std::time::Duration;
-
 use kprobed_event::format::{JsonLines, Progress};
 
 use self::file::{LogFile, Stdout};
@@ -49,11 +47,6 @@ impl JsonLinesSink {
         };
         let lines = JsonLines::of_host(hostname);
         Self { reader: Reader::default(), lines, output, buffer: Vec::new() }
-    }
-
-    /// Interval at which its cursor is stored, if not the default one.
-    pub(crate) fn save_interval(settings: &Settings) -> Option<Duration> {
-        settings.path.starts_with('/').then(|| settings.sync_interval()).flatten()
     }
 
     /// Appends the lines of a chunk.
@@ -96,7 +89,7 @@ impl Sink for JsonLinesSink {
         if let Output::File(file) = &self.output
             && file.is_pipe()
         {
-            self.output = Output::Connection(Connection::new(file.path().to_owned(), true));
+            self.output = Output::Connection(Connection::new(file.path.clone(), true));
         }
         match &mut self.output {
             Output::File(file) => file.open().await,

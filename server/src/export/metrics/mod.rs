@@ -92,12 +92,11 @@ impl Sources {
     /// When the ledger cannot be read.
     pub async fn read(&self, selection: &View) -> Result<Metrics, Error> {
         let mut ledger = self.control.ledger().await?;
+        let no_labels = Labels::default();
         ledger.probes.retain(|probe| {
-            let labels = self
-                .registry
-                .by_uid(probe.uid)
-                .map_or_else(Labels::default, |probe| probe.spec.labels.clone());
-            selection.selects(&probe.name, &labels)
+            let known = self.registry.by_uid(probe.uid);
+            let labels = known.as_ref().map_or(&no_labels, |known| &known.spec.labels);
+            selection.selects(&probe.name, labels)
         });
         let is_on = |uid| self.registry.by_uid(uid).is_none_or(|probe| probe.spec.enabled);
         Ok(Metrics {

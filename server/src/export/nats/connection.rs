@@ -97,7 +97,7 @@ impl Connection {
         let opening = || format!("open the stream `{name}`");
         match (error.kind(), &self.settings.create) {
             (GetStreamErrorKind::JetStream(missing), Some(limits)) if is_missing(&missing) => {
-                let max_age = limits.max_age();
+                let max_age = Duration::from_secs(limits.max_age_s);
                 let max_bytes = limits.max_mib.saturating_mul(1 << 20);
                 // Never longer than messages live.
                 let duplicate_window =

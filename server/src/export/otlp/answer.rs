@@ -30,8 +30,9 @@ pub(super) fn read(service: &str, items: u64, answer: Result<Partial, Status>) -
         }
         Err(status) => {
             let wait = status.get_details_retry_info().and_then(|info| info.retry_delay);
-            let error = SinkError::new(format_args!("export {service}"), describe(&status));
-            Err(error.not_before(wait.map(|wait| wait.min(LONGEST_WAIT))))
+            let mut error = SinkError::new(format_args!("export {service}"), describe(&status));
+            error.wait = wait.map(|wait| wait.min(LONGEST_WAIT));
+            Err(error)
         }
     }
 }
@@ -104,6 +105,6 @@ mod tests {
         }
         let details = ErrorDetails::with_retry_info(Some(Duration::from_secs(7)));
         let status = Status::with_error_details(Code::ResourceExhausted, "slow down", details);
-        assert_eq!(read("logs", 1, Err(status)).unwrap_err().wait(), Some(Duration::from_secs(7)));
+        assert_eq!(read("logs", 1, Err(status)).unwrap_err().wait, Some(Duration::from_secs(7)));
     }
 }

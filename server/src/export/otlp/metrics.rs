@@ -48,19 +48,17 @@ pub async fn report(
             }
             () = tasks.stopping().cancelled() => return,
         };
-        match outcome {
+        match &outcome {
             Ok(()) if fails => tracing::info!("the OTLP receiver accepts metrics again"),
-            Ok(()) => {}
-            Err(error) => {
-                open = None;
-                if !fails {
-                    tracing::warn!(%error, "cannot send metrics; the next report has their sums");
-                }
-                fails = true;
-                continue;
+            Err(error) if !fails => {
+                tracing::warn!(%error, "cannot send metrics; the next report has their sums");
             }
+            _ => {}
         }
-        fails = false;
+        fails = outcome.is_err();
+        if fails {
+            open = None;
+        }
     }
 }
 

@@ -210,18 +210,15 @@ fn plain(status: StatusCode, text: String) -> Answer {
 /// None that the library documents: it writes into memory.
 fn text(figures: Metrics) -> Result<String, fmt::Error> {
     let mut registry = Registry::default();
-    registry.register_collector(Box::new(Scraped(figures)));
+    registry.register_collector(Box::new(figures));
     let mut text = String::new();
     prometheus_client::encoding::text::encode(&mut text, &registry)?;
     Ok(text)
 }
 
-#[derive(Debug)]
-struct Scraped(Metrics);
-
-impl Collector for Scraped {
+impl Collector for Metrics {
     fn encode(&self, mut encoder: DescriptorEncoder<'_>) -> fmt::Result {
-        self.0.families().iter().try_for_each(|family| of_family(&mut encoder, family))
+        self.families().iter().try_for_each(|family| of_family(&mut encoder, family))
     }
 }
 

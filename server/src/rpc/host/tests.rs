@@ -1,7 +1,7 @@
 //! Tests of the cost of the two views. Their tracefs is a few files, which can be removed.
 
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use futures_util::FutureExt as _;
@@ -82,7 +82,6 @@ async fn server(directory: &TempDir) -> Services {
             cpus: 2,
             start: SystemTime::now(),
             started: Instant::now(),
-            tracefs: root.clone(),
             build_ids: Arc::new(BuildIds::read(&nowhere(), &sysfs(directory))),
         },
         states: ProbeStates { observer, control: control.clone(), registry: Arc::clone(&registry) },

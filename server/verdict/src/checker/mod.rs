@@ -173,7 +173,8 @@ impl Checker {
     /// # Errors
     /// [`CheckError::Definition`], also for a line that deletes.
     pub fn probe(&self, text: &DefinitionText) -> Result<ProbeDefinition, CheckError> {
-        Ok(as_probe(&self.reading(text), text.as_str())?.with_explicit_names())
+        let written = as_probe(&self.reading(text)).map_err(|found| CheckError::of(text.as_str(), found))?;
+        Ok(written.with_explicit_names())
     }
 
     /// The result of parsing a text, even if the facts of the kernel have changed since. Parses the
@@ -197,7 +198,7 @@ impl Checker {
     pub fn explain(&self, definition: &DefinitionText) -> Result<String, CheckError> {
         let (reading, text) = (self.reading(definition), definition.as_str());
         let dialect = reading.dialect;
-        let written = as_probe(&reading, text)?;
+        let written = as_probe(&reading).map_err(|found| CheckError::of(text, found))?;
         if let Some(problem) = written.registration_problem() {
             return Err(CheckError::of(text, vec![problem]));
         }
@@ -269,16 +270,15 @@ impl Checker {
         }
         let (dialect, kept) = (reading.dialect, text.pinned(&reading));
         let draft = || reading.draft.clone().filter(|_| dialect != Dialect::Prototype);
-        match as_probe(&reading, text.as_str()) {
+        match as_probe(&reading) {
             Ok(written) => self.judge(written, Vec::new(), (dialect, text.as_str(), kept), facts.get()?),
             // If the facts cannot be read, the text stays refused.
-            Err(CheckError::Definition { text: refused, diagnostics }) => match (draft(), facts.get()) {
+            Err(diagnostics) => match (draft(), facts.get()) {
                 (Some(draft), Ok(facts)) => {
                     self.judge(draft, diagnostics, (dialect, text.as_str(), Arc::clone(text)), facts)
                 }
-                _ => Err(CheckError::Definition { text: refused, diagnostics }),
+                _ => Err(CheckError::of(text.as_str(), diagnostics)),
             },
-            Err(unread) => Err(unread),
         }
     }
 
@@ -385,7 +385,7 @@ impl Checker {
         let text = if definition.is_of_host_event() {
             String::new()
         } else {
-            guard::guarded_line(definition, (group, event), &canonical, &self.features)
+            guard::guarded(definition, &self.features).definition.render(group, event)
         };
         KernelLine { text, canonical, group: group.to_owned(), event: event.to_owned() }
     }
@@ -466,16 +466,13 @@ fn without_module(place: &Place, module: &str, facts: &KernelFacts) -> String {
 }
 
 /// The parsed probe.
-fn as_probe(reading: &Reading, text: &str) -> Result<ProbeDefinition, CheckError> {
-    let refused = |diagnostics| CheckError::of(text, diagnostics);
-    match &reading.result {
-        Ok(Definition::Probe(definition)) => Ok(definition.clone()),
-        Err(diagnostics) => Err(refused(diagnostics.clone())),
-        Ok(Definition::Delete(delete)) => {
+fn as_probe(reading: &Reading) -> Result<ProbeDefinition, Vec<Diagnostic>> {
+    match reading.result.clone()? {
+        Definition::Probe(definition) => Ok(definition),
+        Definition::Delete(delete) => {
             let message = "this line deletes and does not define";
-            let diagnostic = Diagnostic::error(Code::UnknownCommand, delete.span, message)
-                .with_hint("delete with `kprobectl delete`, or apply the line as a whole");
-            Err(refused(vec![diagnostic]))
+            let problem = Diagnostic::error(Code::UnknownCommand, delete.span, message);
+            Err(vec![problem.with_hint("delete with `kprobectl delete`, or apply the line as a whole")])
         }
     }
 }

@@ -161,22 +161,25 @@ fn names(written: &ProbeDefinition, resolved: &ProbeDefinition, notes: &[Note]) 
     sources(written, resolved).into_iter().enumerate().map(path).collect()
 }
 
-fn argument_name(argument: &Argument) -> String {
-    argument.name.as_ref().map(|name| name.text.clone()).unwrap_or_default()
+/// A recorded value, with its path of members if it was written by name.
+fn recorded(argument: &Argument, path: Option<&str>, origin: Origin, reads: Vec<Read>) -> Part {
+    Part {
+        argument: argument.name.as_ref().map(|name| name.text.clone()).unwrap_or_default(),
+        written: path.map_or_else(|| argument.fetch.to_string(), str::to_owned),
+        named: path.is_some(),
+        origin,
+        reads,
+    }
 }
 
 /// An argument of a probe whose function is not known.
 fn unplaced(argument: &Argument, path: Option<&str>) -> Part {
     let root = &argument.fetch.root().kind;
     let is_fixed = matches!(root, FetchKind::Comm | FetchKind::Immediate(_) | FetchKind::ImmediateString(_));
-    let why = || "the function was not there".to_owned();
-    Part {
-        argument: argument_name(argument),
-        written: path.map_or_else(|| argument.fetch.to_string(), str::to_owned),
-        named: path.is_some() || matches!(root, FetchKind::Btf { .. } | FetchKind::AllArguments),
-        origin: if is_fixed { Origin::Fixed } else { Origin::Unknown { why: why() } },
-        reads: Vec::new(),
-    }
+    let why = "the function was not there".to_owned();
+    let origin = if is_fixed { Origin::Fixed } else { Origin::Unknown { why } };
+    let named = path.is_some() || matches!(root, FetchKind::Btf { .. } | FetchKind::AllArguments);
+    Part { named, ..recorded(argument, path, origin, Vec::new()) }
 }
 
 fn part(around: &Around<'_>, argument: &Argument, path: Option<&str>) -> Part {
@@ -185,22 +188,13 @@ fn part(around: &Around<'_>, argument: &Argument, path: Option<&str>) -> Part {
     // The first step of a path is the parameter, each further one a read.
     let mut members = path.map(|path| path.split("->").skip(1));
     let mut behind = Behind { around, ty };
-    let mut reads = Vec::with_capacity(chain.reads.len());
-    for read in &chain.reads {
-        let name = members.as_mut().and_then(Iterator::next);
-        reads.push(behind.read(read, name));
-    }
+    let read = |read| behind.read(read, members.as_mut().and_then(Iterator::next));
+    let mut reads: Vec<_> = chain.reads.iter().map(read).collect();
     // If the pointer is unknown, so is what it points to: once is enough.
     if matches!(origin, Origin::Unknown { .. }) {
         reads.clear();
     }
-    Part {
-        argument: argument_name(argument),
-        written: path.map_or_else(|| argument.fetch.to_string(), str::to_owned),
-        named: path.is_some(),
-        origin,
-        reads,
-    }
+    recorded(argument, path, origin, reads)
 }
 
 /// The origin of a value, and its type if that is known.
@@ -324,13 +318,13 @@ fn found_behind(
     Ok(Ok((Read::Members { structure, offset: read.offset, slots }, next)))
 }
 
-/// Bits that a type reads, counted from its place.
-pub(super) fn bits_of(ty: Option<kprobed_lang::definition::Type>, argument: &Argument) -> Range<u64> {
+/// Bits that an argument reads, counted from its place.
+pub(super) fn bits_of(argument: &Argument) -> Range<u64> {
     match argument.base_type() {
         BaseType::BitField { width, offset, .. } => offset.into()..u64::from(offset) + u64::from(width),
         // The length of a text is not known before it is read.
         base if base.is_pointed_text() => 0..8,
         BaseType::DentryName | BaseType::FileName | BaseType::Path => 0..64,
-        base => 0..u64::from(base.bytes()) * 8 * u64::from(ty.and_then(|ty| ty.count).unwrap_or(1)),
+        _ => 0..argument.fixed_bytes() as u64 * 8,
     }
 }

@@ -72,7 +72,7 @@ impl Chain {
         let mut fetch = &argument.fetch;
         while let FetchKind::Deref { user, offset, inner } = &fetch.kind {
             // All but the outermost are pointers.
-            let bits = if reads.is_empty() { bits_of(argument.ty, argument) } else { 0..64 };
+            let bits = if reads.is_empty() { bits_of(argument) } else { 0..64 };
             reads.push(MemoryRead { user: *user, offset: *offset, bits });
             fetch = inner;
         }

@@ -199,38 +199,30 @@ impl Pair<'_> {
     }
 
     fn of_origins(&self, other: &Part) -> Option<Difference> {
-        match (&self.part.origin, &other.origin) {
-            (Origin::Unknown { why }, _) => Some(self.unknown(why)),
-            (Origin::Parameter { word, part, name, ty, .. }, now) => match now {
+        let now = &other.origin;
+        let is_same = match (&self.part.origin, now) {
+            (Origin::Unknown { why }, _) => return Some(self.unknown(why)),
+            (
+                Origin::Parameter { word, part, name, ty, .. },
                 Origin::Parameter {
-                    word: other_word,
-                    part: other_part,
-                    name: other_name,
-                    ty: other_ty,
-                    ..
-                } => {
-                    let is_same = (part, name, ty) == (other_part, other_name, other_ty)
-                        && (self.matters == Matters::Names || word == other_word);
-                    if is_same {
-                        return None;
-                    }
-                    let declaration = declaration(now).unwrap_or_default();
-                    Some(self.prototype(&format!("is `{declaration}` now")))
-                }
-                Origin::Unknown { .. } => Some(self.prototype("is not a parameter now")),
-                _ => Some(self.unknown("the kernel shows no types of the function now")),
-            },
-            (Origin::Result { ty, .. }, now) => match now {
-                Origin::Result { ty: other_ty, .. } if ty == other_ty => None,
-                Origin::Result { declaration, .. } => {
-                    Some(self.prototype(&format!("is `{declaration}` now")))
-                }
-                _ => Some(self.unknown("the kernel shows no types of the function now")),
-            },
+                    word: other_word, part: other_part, name: other_name, ty: other_ty, ..
+                },
+            ) => {
+                (part, name, ty) == (other_part, other_name, other_ty)
+                    && (self.matters == Matters::Names || word == other_word)
+            }
+            (Origin::Result { ty, .. }, Origin::Result { ty: other_ty, .. }) => ty == other_ty,
             // The code was compared already.
-            (Origin::Code, Origin::Code) | (Origin::Fixed, Origin::Fixed) => None,
-            (Origin::Code | Origin::Fixed, _) => Some(self.unknown("its probe point is of another kind now")),
-        }
+            (Origin::Code, Origin::Code) | (Origin::Fixed, Origin::Fixed) => true,
+            (Origin::Code | Origin::Fixed, _) => {
+                return Some(self.unknown("its probe point is of another kind now"));
+            }
+            (Origin::Parameter { .. }, Origin::Unknown { .. }) => {
+                return Some(self.prototype("is not a parameter now"));
+            }
+            _ => return Some(self.unknown("the kernel shows no types of the function now")),
+        };
+        (!is_same).then(|| self.prototype(&format!("is `{}` now", declaration(now).unwrap_or_default())))
     }
 
     fn of_reads(&self, read: &Read, other: &Read) -> Option<Difference> {

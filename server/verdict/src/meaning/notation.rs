@@ -69,10 +69,9 @@ fn of_system_call(around: &Around<'_>, argument: &Argument) -> Option<Notation> 
 /// A result with a sign, of a function without types.
 fn of_result(argument: &Argument, kind: ProbeKind, around: Option<&Around<'_>>) -> Option<Notation> {
     let is_signed = matches!(argument.base_type(), BaseType::Signed(Width::W32 | Width::W64));
-    let is_one = argument.ty.is_none_or(|ty| ty.count.is_none());
     let is_result = kind == ProbeKind::Return && argument.fetch.kind == FetchKind::Retval;
     let is_unknown = around.is_none_or(|around| around.types.is_none());
-    (is_signed && is_one && is_result && is_unknown).then_some(Notation::Errno)
+    (is_signed && is_number(argument) && is_result && is_unknown).then_some(Notation::Errno)
 }
 
 /// The notation of what the kernel's types have at the place that an argument reads. `None` if they do not say.
@@ -95,23 +94,16 @@ fn by_offset(around: &Around<'_>, argument: &Argument) -> Option<Notation> {
         behind.read(read, None);
     }
     let target = pointed(btf, behind.ty?).ok()??;
-    let mut found = Vec::new();
-    at(btf, target, 0, &last.bits()?, argument, &mut found).ok()?;
+    let found = at(btf, target, &last.bits()?, argument).ok()?;
     let first = found.first()?;
     // Of members of a union that are written in different ways, any can be meant.
     (found.len() <= TYPES_MAX && found.iter().all(|other| other == first)).then(|| first.clone())
 }
 
-/// Finds the notations of the types that lie at exactly these bits of a type, the outer ones before those inside.
-fn at(
-    btf: &Btf,
-    ty: TypeId,
-    begin: u64,
-    wanted: &Range<u64>,
-    argument: &Argument,
-    found: &mut Vec<Notation>,
-) -> Result<(), BtfError> {
-    let mut waiting = vec![(ty, begin, 0)];
+/// The notations of the types that lie at exactly these bits of a type, the outer ones before those inside.
+fn at(btf: &Btf, ty: TypeId, wanted: &Range<u64>, argument: &Argument) -> Result<Vec<Notation>, BtfError> {
+    let mut found = Vec::new();
+    let mut waiting = vec![(ty, 0_u64, 0)];
     let mut looked_at = 0;
     while let Some((ty, begin, depth)) = waiting.pop() {
         looked_at += 1;
@@ -154,5 +146,5 @@ fn at(
             _ => {}
         }
     }
-    Ok(())
+    Ok(found)
 }

@@ -38,7 +38,7 @@ pub(super) struct Case<'a> {
 }
 
 /// No function is larger; what kallsyms takes for one may be a hole between sections.
-const MAX_FUNCTION_BYTES: u64 = 1 << 20;
+pub(super) const MAX_FUNCTION_BYTES: u64 = 1 << 20;
 
 impl<'a> Case<'a> {
     /// The case of an address. Absent if the kernel has no name for it.
@@ -129,6 +129,16 @@ impl<'a> Case<'a> {
     pub(super) fn arming(&self, offset: u64) -> Arming {
         let through_ftrace = self.facts.traceable.is_site(self.address_of(offset));
         if through_ftrace { Arming::Ftrace } else { Arming::Breakpoint }
+    }
+
+    /// How it would be armed in the end: see [`super::predicted_arming`].
+    pub(super) fn final_arming(&self, offset: u64) -> Arming {
+        let at = self.effective_offset(offset);
+        let becomes_jump = || self.optimiser().is_some_and(|optimiser| optimiser.makes_jump(at));
+        match self.arming(offset) {
+            Arming::Breakpoint if becomes_jump() => Arming::Optimised,
+            arming => arming,
+        }
     }
 
     /// Whether the definition is of a return probe.

@@ -39,17 +39,10 @@ pub fn disassembly(
     let omitted = case.size.saturating_sub(SHOWN_BYTES);
     case.size -= omitted;
     let places = Places::new(case);
-    let makes_jump = |offset| {
-        let offset = places.case.effective_offset(offset);
-        places.case.optimiser().is_some_and(|optimiser| optimiser.makes_jump(offset))
-    };
     let judged = |instruction: insn::Instruction| {
         let offset = instruction.offset;
         let address = places.case.address_of(offset.into());
-        let verdict = places.judge(offset).map(|()| match places.case.arming(offset.into()) {
-            Arming::Breakpoint if makes_jump(offset.into()) => Arming::Optimised,
-            arming => arming,
-        });
+        let verdict = places.judge(offset).map(|()| places.case.final_arming(offset.into()));
         JudgedInstruction {
             boundary: places.is_boundary(offset),
             entry: places.case.is_entry(offset.into()),

@@ -108,11 +108,8 @@ pub fn predicted_arming(
     if report.arming != Some(Arming::Breakpoint) {
         return report.arming;
     }
-    let jump = Case::of_report(definition, report, facts).is_some_and(|case| {
-        let offset = case.effective_offset(report.offset);
-        case.optimiser().is_some_and(|optimiser| optimiser.makes_jump(offset))
-    });
-    Some(if jump { Arming::Optimised } else { Arming::Breakpoint })
+    let case = Case::of_report(definition, report, facts);
+    case.map(|case| case.final_arming(report.offset)).or(report.arming)
 }
 
 /// Verdicts that depend on how boot patches a place.

@@ -46,8 +46,7 @@ fn without_interrupts(case: &Case<'_>) -> Option<Diagnostic> {
     let message = format!(
         "`{function}` runs while its CPU has no table of interrupts: a breakpoint would reset the CPU"
     );
-    let hint = "probe a function that calls it".to_owned();
-    Some(case.refuse(Code::NoInterruptTable, message).with_hint(hint))
+    Some(case.refuse(Code::NoInterruptTable, message).with_hint("probe a function that calls it"))
 }
 
 /// The objection to an instruction that has an entry in the exception table. The kernel executes a
@@ -104,8 +103,7 @@ fn end_of_module(case: &Case<'_>, offset: u64) -> Option<Diagnostic> {
         "`{}` is the last function of its module, and the kernel reads behind the end of that when a breakpoint is put into the function",
         case.function
     );
-    let hint = "probe its entry, or a function that it calls".to_owned();
-    Some(case.refuse(Code::EndOfModule, message).with_hint(hint))
+    Some(case.refuse(Code::EndOfModule, message).with_hint("probe its entry, or a function that it calls"))
 }
 
 /// The kernel's refusal of what lies behind the end of the named function, with the reason that the

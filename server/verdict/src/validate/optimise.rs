@@ -9,16 +9,13 @@
 
 use std::cell::OnceCell;
 
-use super::case::Case;
+use super::case::{Case, MAX_FUNCTION_BYTES};
 use super::{instruction, rules};
 use kprobed_host::insn::{self, KernelOpcode};
 use kprobed_host::kernel::KernelFacts;
 
 /// Bytes of a near jump.
 pub(super) const JUMP_BYTES: u64 = 5;
-
-/// Longer functions are not optimised: such a range of addresses is a hole between sections.
-const MAX_FUNCTION_BYTES: u64 = 1 << 20;
 
 /// Bytes of a page of memory.
 const PAGE_BYTES: u64 = 4096;

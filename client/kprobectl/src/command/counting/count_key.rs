@@ -8,6 +8,8 @@ use std::str::FromStr;
 use kprobed_client::api::aggregation_key::Key;
 use kprobed_client::api::{AggregationKey, ContextKey, FieldKey, KeyScale};
 
+use crate::output::context_key;
+
 /// Key of `--by`: one of the kernel, or the host.
 #[derive(Clone, Debug, PartialEq)]
 pub(crate) enum CountKey<K> {
@@ -51,33 +53,19 @@ const FORMS: &str = "`.log2`, `.buckets=N`, `.sym`, `.sym-offset` or `.exact`";
 
 /// One key of an aggregation.
 fn aggregation_key(text: &str) -> Result<AggregationKey, String> {
-    let (name, form) = match text.split_once('.') {
-        Some((name, form)) => (name, Some(form)),
-        None => (text, None),
-    };
+    let (name, form) = text.split_once('.').map_or((text, None), |(name, form)| (name, Some(form)));
     if name.is_empty() || !name.bytes().all(|byte| byte.is_ascii_alphanumeric() || byte == b'_') {
         return Err(format!(
             "`{name}` is not a key: write a field of the probe, or `thread`, `comm`, `cpu` or `stack`"
         ));
     }
-    let key = match (context(name), form) {
+    let key = match (context_key(name), form) {
         // The kernel's own way to ask for the thread.
         (Some(ContextKey::Thread), Some("execname")) => Key::Context(ContextKey::Thread.into()),
         (Some(context), None) => Key::Context(context.into()),
         _ => Key::Field(field(name, form)?),
     };
     Ok(AggregationKey { key: Some(key) })
-}
-
-/// Keys that every event has, by kprobed's name or the kernel's.
-fn context(name: &str) -> Option<ContextKey> {
-    match name {
-        "thread" | "common_pid" => Some(ContextKey::Thread),
-        "comm" => Some(ContextKey::Comm),
-        "cpu" | "common_cpu" => Some(ContextKey::Cpu),
-        "stack" | "stacktrace" | "common_stacktrace" => Some(ContextKey::Stack),
-        _ => None,
-    }
 }
 
 fn field(name: &str, form: Option<&str>) -> Result<FieldKey, String> {
@@ -108,7 +96,7 @@ fn bucket_size(text: &str) -> Result<u64, String> {
 
 /// A key of a latency besides the latency itself: something that every event has.
 fn latency_key(text: &str) -> Result<ContextKey, String> {
-    match context(text) {
+    match context_key(text) {
         Some(ContextKey::Stack) => Err("a latency has no call stack: it lies between two probes".to_owned()),
         Some(key) => Ok(key),
         None => Err(format!("`{text}` is not a key of a latency: write `thread`, `comm` or `cpu`")),

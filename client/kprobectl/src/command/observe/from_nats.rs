@@ -13,6 +13,7 @@ use kprobed_client::nats::{
 use kprobed_lang::model::Glob;
 
 use super::Arguments;
+use super::joined::JoinedCalls;
 use super::options::NatsArguments;
 use super::session::Opened;
 use crate::command::probe_selection::glob_of_names;
@@ -58,8 +59,10 @@ pub(super) async fn run(global: &Global, arguments: Arguments, output: &mut Outp
         ..default
     };
     let merged = MergedStream::from_nats(&source, hosts.clone(), &request, options);
-    let session = arguments.session(StreamRequest::new(), None);
-    let (exit, _) = session.show(Opened::hosts(merged, hosts, since_ns), stop, global, output).await?;
+    let request = if start.ends() { StreamRequest::new().until_now() } else { StreamRequest::new() };
+    let session = arguments.session(request, None);
+    let opened = Opened::hosts(merged, hosts, JoinedCalls::default(), since_ns);
+    let (exit, _) = session.show(opened, stop, global, output).await?;
     Ok(exit)
 }
 

@@ -27,7 +27,8 @@ struct CalledFunction {
     twins: usize,
 }
 
-/// The calls of all hosts of a run.
+/// The calls of all hosts of a run. Without any, every event is printed as it comes.
+#[derive(Default)]
 pub(super) struct JoinedCalls {
     calls: Vec<CalledFunction>,
     filter: Option<EventFilter>,
@@ -59,6 +60,7 @@ struct CallFilter {
     bound: Option<BoundEventFilter>,
 }
 
+#[derive(Default)]
 struct HostCalls {
     /// Of the probes of calls, by name.
     roles: HashMap<String, Role>,
@@ -71,14 +73,14 @@ struct HostCalls {
 }
 
 impl JoinedCalls {
-    /// Those of these definitions, if there are calls among them. The filter of the request is taken out of it.
+    /// Those of these definitions. If there are some, the filter of the request is taken out of it.
     ///
     /// # Errors
     /// When the request has what cannot be said of calls.
-    pub(super) fn of(arguments: &[String], request: &mut StreamRequest) -> Result<Option<Self>, Failure> {
+    pub(super) fn of(arguments: &[String], request: &mut StreamRequest) -> Result<Self, Failure> {
         let functions = called(arguments)?;
         if functions.is_empty() {
-            return Ok(None);
+            return Ok(Self::default());
         }
         let selection = request.selection();
         if selection.sample_one_in > 1 {
@@ -97,7 +99,12 @@ impl JoinedCalls {
         let calls = functions.iter().enumerate();
         let calls =
             calls.map(|(at, function)| CalledFunction { function: function.clone(), twins: twins(at) });
-        Ok(Some(Self { calls: calls.collect(), filter, hosts: HashMap::new() }))
+        Ok(Self { calls: calls.collect(), filter, hosts: HashMap::new() })
+    }
+
+    /// Whether no calls are shown.
+    pub(super) fn is_empty(&self) -> bool {
+        self.calls.is_empty()
     }
 
     /// A host has these probes. `places`: where the two probes of each call are among them.
@@ -105,12 +112,10 @@ impl JoinedCalls {
     /// # Errors
     /// When the filter fits none of them, or the ends of a call have fields of one name.
     pub(super) fn add_host(&mut self, host: &str, probes: &[Probe], places: &[usize]) -> Result<(), Failure> {
-        let mut of_host = HostCalls {
-            roles: HashMap::new(),
-            open: Vec::new(),
-            filters: Vec::new(),
-            others: HashMap::new(),
-        };
+        if self.is_empty() {
+            return Ok(());
+        }
+        let mut of_host = HostCalls::default();
         let schema = |at: usize| {
             let schema = probes.get(at)?.schema.clone()?;
             Schema::try_from(schema).ok()

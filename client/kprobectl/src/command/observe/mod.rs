@@ -85,7 +85,6 @@ impl Arguments {
             quiet: self.quiet,
             ordered: self.delivery.order == EventOrder::Time,
             cursor_file,
-            ends: self.start.ends(),
             once: self.delivery.no_reconnect,
             form: self.form,
         }
@@ -167,7 +166,6 @@ pub(crate) async fn trace(
         form: arguments.form,
         ordered: true,
         cursor_file: None,
-        ends: false,
         once: true,
     };
     session.run(global, output).await

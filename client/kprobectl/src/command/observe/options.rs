@@ -188,11 +188,8 @@ impl Selection {
 
     /// `globs`: names of probes; none selects all.
     pub(super) fn request(&self, globs: &[String]) -> Result<StreamRequest, Failure> {
-        let mut request = self.conditions.request()?.label_selector(&self.selector);
-        for glob in globs {
-            request = request.probe(glob.clone());
-        }
-        Ok(request)
+        let request = self.conditions.request()?.label_selector(&self.selector);
+        Ok(globs.iter().fold(request, StreamRequest::probe))
     }
 }
 

@@ -44,8 +44,6 @@ pub(super) struct Session {
     pub(super) ordered: bool,
     /// Where the stream of one daemon begins and ends.
     pub(super) cursor_file: Option<CursorFile>,
-    /// The stream has an end.
-    pub(super) ends: bool,
     /// Do not connect again.
     pub(super) once: bool,
 }
@@ -69,8 +67,13 @@ pub(super) struct Opened {
 
 impl Opened {
     /// Hosts of these names, all of which are in the stream.
-    pub(super) fn hosts(merged: MergedStream, names: Vec<String>, since_ns: Option<i64>) -> Self {
-        let source = Source::of_many(merged, names.len(), since_ns);
+    pub(super) fn hosts(
+        merged: MergedStream,
+        names: Vec<String>,
+        calls: JoinedCalls,
+        since_ns: Option<i64>,
+    ) -> Self {
+        let source = Source::of_many(merged, names.len(), calls, since_ns);
         let (probes, observing, before) = (HashMap::new(), None, None);
         Self { source, probes, observing, before, names, missing: Vec::new(), is_interrupted: false }
     }
@@ -83,7 +86,7 @@ impl Session {
             self.request = self.request.field(field.clone());
         }
         let calls = JoinedCalls::of(&self.definitions, &mut self.request)?;
-        if calls.is_some() {
+        if !calls.is_empty() {
             if self.stack {
                 let hint =
                     "trace the function alone: `FUNCTION` for its calls, `FUNCTION%return` for its returns";
@@ -129,7 +132,7 @@ impl Session {
     /// Connects to one daemon, makes the probes and begins the stream of their events.
     async fn open_one(
         &mut self,
-        mut calls: Option<JoinedCalls>,
+        mut calls: JoinedCalls,
         global: &Global,
         output: &mut Output,
     ) -> Result<Opened, Failure> {
@@ -144,9 +147,7 @@ impl Session {
                 definitions(&client, &global.lines, &self.definitions, global.yes, notes).await?;
             let temporary = TemporaryProbes::define(&client, lines, &self.form_of_probes(), output).await?;
             request = temporary.select(request);
-            if let Some(calls) = &mut calls {
-                calls.add_host("", temporary.probes(), &places)?;
-            }
+            calls.add_host("", temporary.probes(), &places)?;
             probes.insert(String::new(), Arc::new(temporary));
         }
         let mut observing = None;
@@ -154,7 +155,7 @@ impl Session {
         let mut selected = None;
         if !self.quiet {
             let observed = ObservedProbes::by(&client, &request).await?;
-            if self.ends {
+            if self.request.ends() {
                 observed.note_absence(&request, output);
             } else {
                 if !has_probes {
@@ -172,7 +173,7 @@ impl Session {
         if let (Some(observed), Some(started)) = (selected, stream.started()) {
             observed.note_filters(&started.filters, output);
         }
-        let source = Source::of_one(stream, once, self.ordered, self.cursor_file.take()).joining(calls);
+        let source = Source::of_one(stream, once, self.ordered, self.cursor_file.take(), calls);
         let (names, missing) = (Vec::new(), Vec::new());
         Ok(Opened { source, probes, observing, before, names, missing, is_interrupted: false })
     }
@@ -181,7 +182,7 @@ impl Session {
     async fn open_many(
         &self,
         (global, fleet): (&Global, &Fleet),
-        mut calls: Option<JoinedCalls>,
+        mut calls: JoinedCalls,
         stop: &mut StopCondition,
         output: &mut Output,
     ) -> Result<Opened, Failure> {
@@ -203,10 +204,10 @@ impl Session {
             reconnect: !self.once && !global.fail_fast,
             ..default
         };
-        let before = (!self.quiet && !self.ends).then(AllCounts::default);
+        let before = (!self.quiet && !self.request.ends()).then(AllCounts::default);
         if self.definitions.is_empty() {
             let merged = MergedStream::open(hosts, self.request.clone(), options);
-            return Ok(Opened { before, ..Opened::hosts(merged, names, None) });
+            return Ok(Opened { before, ..Opened::hosts(merged, names, calls, None) });
         }
         let (arguments, quiet, shared) = (self.definitions.clone(), self.quiet, global.clone());
         let form = self.form_of_probes();
@@ -245,15 +246,12 @@ impl Session {
         for host in hosts {
             let Some((client, temporary, places)) = made.remove(&host.name) else { continue };
             let request = temporary.select(self.request.clone());
-            if let Some(calls) = &mut calls {
-                calls.add_host(&host.name, temporary.probes(), &places)?;
-            }
+            calls.add_host(&host.name, temporary.probes(), &places)?;
             probes.insert(host.name.clone(), Arc::new(temporary));
             ways.push((host, client, request));
         }
-        let opened = Opened::hosts(MergedStream::open_on(ways, options), names, None);
-        let source = opened.source.joining(calls);
-        Ok(Opened { source, probes, before, missing, is_interrupted: run.is_interrupted, ..opened })
+        let opened = Opened::hosts(MergedStream::open_on(ways, options), names, calls, None);
+        Ok(Opened { probes, before, missing, is_interrupted: run.is_interrupted, ..opened })
     }
 
     /// Shows what would be defined on a host, and changes nothing.
@@ -301,9 +299,10 @@ impl Session {
         } else {
             follow.follow(&mut stop, &mut printer).await
         };
+        let ends = self.request.ends();
         // A command with temporary probes ends when it loses the connection.
         let is_lost =
-            is_one && !self.ends && matches!(end, Ok(End::Stopped(_))) && follow.source.started("").is_none();
+            is_one && !ends && matches!(end, Ok(End::Stopped(_))) && follow.source.started("").is_none();
         let mut end = follow.delete(end, &mut stop, &mut printer).await;
         let Follow { mut source, probes, before, has_begun, .. } = follow;
         // Those that are left are deleted by their daemons now.
@@ -344,10 +343,9 @@ impl Session {
             printer.summary.unread = Some("the connection was lost, and not made again".to_owned());
         }
         printer.print_summary();
-        let limited =
-            self.count.is_some() || self.duration.is_some() || self.ends || !self.command.is_empty();
+        let limited = self.count.is_some() || self.duration.is_some() || ends || !self.command.is_empty();
         let mut worst = match end.map_err(Failure::in_stream)? {
-            End::Over if is_one && !self.ends => return Err(Failure::stream_ended()),
+            End::Over if is_one && !ends => return Err(Failure::stream_ended()),
             End::Interrupted => Exit::Interrupted,
             End::Stopped(_) if is_lost => Exit::Interrupted,
             End::Stopped(reason) => reason.exit(limited),

@@ -63,8 +63,8 @@ pub(super) struct OneHost {
     is_lost: bool,
     /// The run of the daemon that the stream is in.
     epoch: Option<u64>,
-    /// The calls that are shown, if some are.
-    calls: Option<JoinedCalls>,
+    /// The calls that are shown.
+    calls: JoinedCalls,
 }
 
 /// Merged stream of many hosts.
@@ -76,8 +76,8 @@ pub(super) struct ManyHosts {
     hosts: usize,
     /// Events before this are not shown, in nanoseconds since 1970.
     since_ns: Option<i64>,
-    /// The calls that are shown, if some are.
-    calls: Option<JoinedCalls>,
+    /// The calls that are shown.
+    calls: JoinedCalls,
 }
 
 impl Source {
@@ -87,6 +87,7 @@ impl Source {
         once: bool,
         is_ordered: bool,
         cursor_file: Option<CursorFile>,
+        calls: JoinedCalls,
     ) -> Self {
         Self::One(Box::new(OneHost {
             stream,
@@ -99,23 +100,19 @@ impl Source {
             is_over: false,
             is_lost: false,
             epoch: None,
-            calls: None,
+            calls,
         }))
     }
 
     /// The streams of many.
-    pub(super) fn of_many(merged: MergedStream, hosts: usize, since_ns: Option<i64>) -> Self {
+    pub(super) fn of_many(
+        merged: MergedStream,
+        hosts: usize,
+        calls: JoinedCalls,
+        since_ns: Option<i64>,
+    ) -> Self {
         let connecting = merged.accounts().into_iter().map(|account| account.host).collect();
-        Self::Many(Box::new(ManyHosts { merged, connecting, hosts, since_ns, calls: None }))
-    }
-
-    /// The same, with the events of these calls joined.
-    pub(super) fn joining(mut self, joined: Option<JoinedCalls>) -> Self {
-        match &mut self {
-            Self::One(one) => one.calls = joined,
-            Self::Many(many) => many.calls = joined,
-        }
-        self
+        Self::Many(Box::new(ManyHosts { merged, connecting, hosts, since_ns, calls }))
     }
 
     /// Waits for the next thing, and prints it.
@@ -226,17 +223,13 @@ impl Source {
                     ordered.finish();
                 }
                 one.print_ordered(printer)?;
-                if let Some(calls) = &mut one.calls {
-                    calls.finish(printer)?;
-                }
+                one.calls.finish(printer)?;
                 printer.summary.late = one.ordered.as_ref().map_or(0, TimeOrdered::late_events);
             }
             Self::Many(many) => {
                 many.merged.finish();
                 while !printer.is_full() && !matches!(many.step(printer).await?, Step::Over) {}
-                if let Some(calls) = &mut many.calls {
-                    calls.finish(printer)?;
-                }
+                many.calls.finish(printer)?;
                 let accounts = many.merged.accounts();
                 printer.summary.delivered = accounts.iter().map(|account| account.read).sum();
                 printer.summary.late = accounts.iter().map(|account| account.late).sum();
@@ -312,9 +305,7 @@ impl OneHost {
             StreamItem::Started(_) | StreamItem::Schema(_) => {}
             StreamItem::Loss(loss) => {
                 printer.loss(None, &loss)?;
-                if let Some(calls) = &mut self.calls {
-                    calls.gap("", &loss, &[]);
-                }
+                self.calls.gap("", &loss, &[]);
             }
             StreamItem::CaughtUp(cursor) => printer.caught_up(&cursor)?,
             StreamItem::Epoch(epoch) => {
@@ -327,8 +318,8 @@ impl OneHost {
                 if (is_restart || epoch.may_miss) && !printer.is_full() {
                     printer.new_run(None, &epoch, is_restart)?;
                 }
-                if let Some(calls) = self.calls.as_mut().filter(|_| is_restart) {
-                    calls.begin_anew("", printer)?;
+                if is_restart {
+                    self.calls.begin_anew("", printer)?;
                 }
             }
             StreamItem::Watermark(watermark) => {
@@ -342,9 +333,7 @@ impl OneHost {
                 let Some(ordered) = &mut self.ordered else {
                     return self.print_batch(&batch, printer);
                 };
-                if let Some(calls) = &mut self.calls {
-                    calls.arrived(&batch);
-                }
+                self.calls.arrived(&batch);
                 ordered.push(batch);
                 self.print_ordered(printer)?;
             }
@@ -382,14 +371,11 @@ impl OneHost {
     fn print_ordered(&mut self, printer: &mut EventPrinter<'_>) -> Result<(), Failure> {
         let Some(ordered) = &mut self.ordered else { return Ok(()) };
         while !printer.is_full() {
-            if let Some(calls) = self.calls.as_mut().filter(|_| ordered.is_next_hurried()) {
-                calls.close(printer)?;
+            if ordered.is_next_hurried() {
+                self.calls.close(printer)?;
             }
             let Some(row) = ordered.next_row() else { break };
-            match &mut self.calls {
-                Some(calls) => calls.row(&row, None, printer)?,
-                None => printer.row(&row, None)?,
-            }
+            self.calls.row(&row, None, printer)?;
         }
         Ok(())
     }
@@ -415,28 +401,19 @@ impl ManyHosts {
             {
                 let corrected_ns = corrected_ns.max(0).unsigned_abs();
                 let origin = Some(Origin { host, corrected_ns, late });
-                match &mut self.calls {
-                    Some(calls) => calls.row(&row, origin, printer)?,
-                    None => printer.row(&row, origin)?,
-                }
+                self.calls.row(&row, origin, printer)?;
             }
             MergedItem::Loss { host, loss, arrived } => {
                 printer.loss(Some(host), &loss)?;
-                if let Some(calls) = &mut self.calls {
-                    calls.gap(host, &loss, &arrived);
-                }
+                self.calls.gap(host, &loss, &arrived);
             }
             MergedItem::NewRun { host, run, is_restart } => {
                 printer.new_run(Some(host), &run, is_restart)?;
-                if let Some(calls) = &mut self.calls {
-                    calls.begin_anew(host, printer)?;
-                }
+                self.calls.begin_anew(host, printer)?;
             }
             MergedItem::Malformed { host, problem, cursor } => {
                 printer.gap(host, &problem, cursor.as_ref())?;
-                if let Some(calls) = &mut self.calls {
-                    calls.begin_anew(host, printer)?;
-                }
+                self.calls.begin_anew(host, printer)?;
             }
             MergedItem::State(change) => {
                 printer.host_state(&change, self.hosts)?;

@@ -104,7 +104,7 @@ pub(crate) fn key_notation(key: &AggregationKey) -> String {
         Some(Key::Context(key)) => context_name(ContextKey::try_from(*key).unwrap_or_default()).to_owned(),
         Some(Key::Field(field)) => {
             let form = match field.scale() {
-                KeyScale::Unspecified if is_taken(&field.field) => ".exact".to_owned(),
+                KeyScale::Unspecified if context_key(&field.field).is_some() => ".exact".to_owned(),
                 KeyScale::Unspecified => String::new(),
                 KeyScale::Log2 => ".log2".to_owned(),
                 KeyScale::Linear => format!(".buckets={}", field.bucket_size),
@@ -128,8 +128,13 @@ pub(super) fn context_name(key: ContextKey) -> &'static str {
     }
 }
 
-/// Names of keys that every event has.
-fn is_taken(name: &str) -> bool {
-    let ours = matches!(name, "thread" | "comm" | "cpu" | "stack");
-    ours || matches!(name, "common_pid" | "common_cpu" | "stacktrace" | "common_stacktrace")
+/// Keys that every event has, by kprobed's name or the kernel's.
+pub(crate) fn context_key(name: &str) -> Option<ContextKey> {
+    match name {
+        "thread" | "common_pid" => Some(ContextKey::Thread),
+        "comm" => Some(ContextKey::Comm),
+        "cpu" | "common_cpu" => Some(ContextKey::Cpu),
+        "stack" | "stacktrace" | "common_stacktrace" => Some(ContextKey::Stack),
+        _ => None,
+    }
 }

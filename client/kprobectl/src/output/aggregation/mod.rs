@@ -13,9 +13,9 @@ mod tests;
 mod text;
 
 pub(crate) use bucket::LatencyUnit;
-pub(crate) use columns::LATENCY_COLUMN;
 #[cfg(test)]
 pub(crate) use columns::key_notation;
+pub(crate) use columns::{LATENCY_COLUMN, context_key};
 pub(crate) use order::{CountOrder, CountView};
 
 use std::io::{self, IsTerminal as _};
@@ -139,9 +139,8 @@ fn snapshot_json(
         "rows": chosen.hidden_rows.to_string(),
         "count": chosen.hidden_count.to_string(),
     });
-    let unproven = columns.keys.iter().filter(|key| key.unproven).map(|key| &key.name);
-    let unproven = unproven.chain(columns.sums.iter().filter(|sum| sum.unproven).map(|sum| &sum.name));
-    let unproven: Vec<_> = unproven.map(String::as_str).collect();
+    let unproven = columns.keys.iter().chain(&columns.sums).filter(|column| column.unproven);
+    let unproven: Vec<_> = unproven.map(|column| column.name.as_str()).collect();
     if !unproven.is_empty() {
         value["unproven"] = unproven.into();
     }

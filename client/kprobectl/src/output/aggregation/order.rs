@@ -2,7 +2,7 @@
 //!
 //! Rows that differ only in the key of a bar chart are one group. Hidden rows are counted.
 
-use std::cmp::{Ordering, Reverse};
+use std::cmp::Ordering;
 use std::collections::HashMap;
 
 use kprobed_client::api::key_value::Value;
@@ -89,9 +89,7 @@ pub(super) fn choose<'a>(rows: &'a [AggregationRow], columns: &Columns, view: Co
     groups.sort_by(|a, b| match view.order {
         CountOrder::Count => b.count.cmp(&a.count).then_with(|| by_key(a, b)),
         CountOrder::Key => by_key(a, b),
-        CountOrder::Sum(index) => {
-            Reverse(a.sums.get(index)).cmp(&Reverse(b.sums.get(index))).then_with(|| by_key(a, b))
-        }
+        CountOrder::Sum(index) => b.sums.get(index).cmp(&a.sums.get(index)).then_with(|| by_key(a, b)),
     });
     let total = groups.iter().fold(0_u64, |total, group| total.saturating_add(group.count));
     let (mut hidden_rows, mut hidden_count) = (0, 0_u64);

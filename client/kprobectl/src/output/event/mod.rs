@@ -118,21 +118,16 @@ impl<'o> EventPrinter<'o> {
     /// Prints an event; of one of several hosts, with its origin.
     pub(crate) fn row(&mut self, row: &Row<'_>, origin: Option<Origin<'_>>) -> io::Result<()> {
         self.summary.shown += 1;
-        if self.is_for_people() {
-            match origin {
-                None => self.text.push(&mut self.buffer, row),
-                Some(origin) => {
-                    let width = self.style.host_width.unwrap_or_default();
-                    self.text.push_merged(&mut self.buffer, row, origin, width);
-                }
+        match (self.is_for_people(), origin) {
+            (true, None) => self.text.push(&mut self.buffer, row),
+            (true, Some(origin)) => {
+                let width = self.style.host_width.unwrap_or_default();
+                self.text.push_merged(&mut self.buffer, row, origin, width);
             }
-            return if self.buffer.len() >= PIECE_BYTES { self.write() } else { Ok(()) };
+            (false, None) => self.json.push(&mut self.buffer, row),
+            (false, Some(origin)) => self.json.push_merged(&mut self.buffer, row, origin),
         }
-        match origin {
-            None => self.json.push(&mut self.buffer, row),
-            Some(origin) => self.json.push_merged(&mut self.buffer, row, origin),
-        }
-        self.end_object()
+        self.end_item()
     }
 
     /// Prints a call; of one of several hosts, with its origin.
@@ -147,10 +142,10 @@ impl<'o> EventPrinter<'o> {
         if self.is_for_people() {
             let origin = origin.map(|origin| (origin, self.style.host_width.unwrap_or_default()));
             self.text.push_call(&mut self.buffer, function, call, origin);
-            return if self.buffer.len() >= PIECE_BYTES { self.write() } else { Ok(()) };
+        } else {
+            self.json.push_call(&mut self.buffer, function, call, origin);
         }
-        self.json.push_call(&mut self.buffer, function, call, origin);
-        self.end_object()
+        self.end_item()
     }
 
     /// Prints a gap: among the objects for programs, and on stderr for people. `host`: whose, if there are several.
@@ -161,7 +156,7 @@ impl<'o> EventPrinter<'o> {
             return self.warn(host, "lost:", &text);
         }
         host.map_or_else(JsonLines::new, JsonLines::of_host).push_loss(&mut self.buffer, loss);
-        self.end_object()
+        self.end_item()
     }
 
     /// Prints that a run of the daemon begins here, if it is another one than before (`is_restart`), or if the one
@@ -174,7 +169,7 @@ impl<'o> EventPrinter<'o> {
                 cursor,
                 *may_miss,
             );
-            return self.end_object();
+            return self.end_item();
         }
         if is_restart {
             let began = self.local_time.second(cursor.epoch / 1_000_000_000);
@@ -207,7 +202,7 @@ impl<'o> EventPrinter<'o> {
             return Ok(());
         }
         self.json.push_caught_up(&mut self.buffer, cursor);
-        self.end_object()
+        self.end_item()
     }
 
     /// Prints that the connection was lost; in text, only the first of several failures in a row.
@@ -234,11 +229,11 @@ impl<'o> EventPrinter<'o> {
     fn object(&mut self, object: &Value) -> io::Result<()> {
         serde_json::to_writer(&mut self.buffer, object)?;
         self.buffer.push(b'\n');
-        self.end_object()
+        self.end_item()
     }
 
-    /// Makes a document of the object, if the form is YAML.
-    fn end_object(&mut self) -> io::Result<()> {
+    /// Makes a document of an object, if the form is YAML, and writes a buffer that is full.
+    fn end_item(&mut self) -> io::Result<()> {
         if self.output.format == Format::Yaml {
             self.output.raw(b"---\n")?;
             let object: Value = serde_json::from_slice(&self.buffer)?;

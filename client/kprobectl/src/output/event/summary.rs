@@ -160,10 +160,8 @@ impl fmt::Display for Summary {
         if self.late > 0 {
             write!(f, ", {} late", self.late)?;
         }
-        match self.reconnects {
-            0 => {}
-            1 => write!(f, ", 1 reconnect")?,
-            several => write!(f, ", {several} reconnects")?,
+        if self.reconnects > 0 {
+            write!(f, ", {}", counted(self.reconnects, "reconnect"))?;
         }
         if let Some(Recorded { unselected: unselected @ 1.., .. }) = self.recorded {
             let were = if unselected == 1 { "was" } else { "were" };

@@ -108,7 +108,10 @@ impl Store {
             let range = start.div_euclid(step)..(end.max(start) - 1).div_euclid(step) + 1;
             let points = (range.end - range.start).max(0).unsigned_abs();
             if points > MAX_POINTS {
-                let step_s = range_step(start, end, shortest);
+                // The shortest step for which the range does not have too many: one that begins within an interval
+                // and ends within one has two more.
+                let least = (end - start).div_euclid(MAX_POINTS as i64 - 2) + 1;
+                let step_s = whole(least, shortest).unsigned_abs();
                 return Err(StoreError::TooManyPoints { points, most: MAX_POINTS, step_s });
             }
             let mut bad = Vec::new();
@@ -131,13 +134,6 @@ impl Store {
         let series = found.into_iter().map(|found| found.finish(step)).collect();
         Ok(RatePage { step_s: step.unsigned_abs(), series, next })
     }
-}
-
-/// The shortest step for which the range does not have too many points.
-fn range_step(start: i64, end: i64, resolution: i64) -> u64 {
-    // A range that begins within an interval and ends within one has two more.
-    let step = (end - start).div_euclid(MAX_POINTS as i64 - 2) + 1;
-    whole(step, resolution).unsigned_abs()
 }
 
 /// The next multiple of the resolution.
@@ -224,8 +220,7 @@ async fn select(
         for column in ["hits", "nmissed"] {
             checked.get::<i64>(column, "further hits are in a series of their own");
         }
-        let last_s = last_s.or_else(|| watched.end(&boot_id));
-        let last_s = last_s.unwrap_or(first_s);
+        let last_s = last_s.or_else(|| watched.end(&boot_id)).unwrap_or(first_s);
         let (from, until) = (first_s.max(seconds.start), last_s.max(first_s + 1).min(seconds.end));
         if from >= until {
             continue;

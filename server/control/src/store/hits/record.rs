@@ -59,7 +59,7 @@ pub enum TickOf {
 }
 
 /// What is known of the counters of one boot.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, Default)]
 pub struct Counters {
     boot_id: String,
     kernel_release: String,
@@ -202,21 +202,16 @@ impl Store {
         let mut counters = Counters {
             boot_id: boot_id.to_owned(),
             kernel_release: kernel_release.to_owned(),
-            series: HashMap::new(),
-            begin_at: HashMap::new(),
-            span: None,
-            in_doubt: false,
+            ..Counters::default()
         };
         self.read_counters(&mut counters).await?;
-        let series = counters.series.iter_mut();
-        let restarted =
-            series.filter(|(uid, series)| !is_counting(**uid) && series.counter != Hits::default());
-        let restarted: Vec<_> = restarted
-            .map(|(_, series)| {
+        let mut restarted = Vec::new();
+        for (uid, series) in &mut counters.series {
+            if !is_counting(*uid) && series.counter != Hits::default() {
                 series.counter = Hits::default();
-                series.id
-            })
-            .collect();
+                restarted.push(series.id);
+            }
+        }
         if !restarted.is_empty() {
             let write = async |transaction: &mut SqliteConnection| {
                 for id in &restarted {
@@ -240,9 +235,8 @@ impl Store {
                 .bind(boot_id)
                 .fetch_all(&mut *connection)
                 .await?;
-            let mut series = HashMap::with_capacity(rows.len());
             // A series that cannot be read is not gone on with.
-            series.extend(rows.iter().filter_map(series_of));
+            let series: HashMap<_, _> = rows.iter().filter_map(series_of).collect();
             let last = "SELECT id, start_s, end_s FROM hit_span WHERE boot_id = ? ORDER BY id DESC LIMIT 1";
             let row = sqlx::query(last).bind(boot_id).fetch_optional(&mut *connection).await?;
             let span = row.and_then(|row| {
@@ -285,9 +279,8 @@ impl Store {
         let write = async |transaction: &mut SqliteConnection| {
             let ids = begin_series(transaction, known, &changes).await?;
             let begun = changes.begun.iter().map(|(uid, ..)| *uid).zip(ids.iter().copied());
-            let mut id_of: HashMap<_, _> =
-                known.series.iter().map(|(uid, series)| (*uid, series.id)).collect();
-            id_of.extend(begun);
+            let before = known.series.iter().map(|(uid, series)| (*uid, series.id));
+            let id_of: HashMap<_, _> = before.chain(begun).collect();
             let counted = changes.counted.iter().filter_map(|(uid, hits)| Some((*id_of.get(uid)?, *hits)));
             count(transaction, minute, &counted.collect::<Vec<_>>()).await?;
             for (uid, last_s) in &changes.ended {
@@ -299,16 +292,11 @@ impl Store {
             }
             Ok((ids, store_span(transaction, &known.boot_id, changes.span).await?))
         };
-        match self.database.write(write).await {
-            Ok((ids, span_id)) => {
-                counters.take(changes, &ids, span_id, tick.of);
-                Ok(())
-            }
-            Err(error) => {
-                counters.in_doubt = true;
-                Err(error)
-            }
-        }
+        let stored = self.database.write(write).await;
+        counters.in_doubt = stored.is_err();
+        let (ids, span_id) = stored?;
+        counters.take(changes, &ids, span_id, tick.of);
+        Ok(())
     }
 }
 

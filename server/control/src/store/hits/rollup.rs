@@ -11,9 +11,6 @@ use sqlx::SqliteConnection;
 use super::{DAY, HOUR, second};
 use crate::store::{Store, StoreError};
 
-/// Most rows of a kind that one call forgets.
-const STEP_ROWS: i64 = 4096;
-
 /// How long each table keeps its rows.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct HitRetention {
@@ -58,7 +55,7 @@ impl Store {
         Ok(false)
     }
 
-    /// Deletes series and spans that have no hits left, as far as one step goes. To be called now
+    /// Deletes series and spans that have no hits left, so many of each as one step takes. To be called now
     /// and then: keeping them costs little.
     ///
     /// # Errors
@@ -66,16 +63,11 @@ impl Store {
     pub(crate) async fn forget_old(&self, now: SystemTime, keep: &HitRetention) -> Result<(), StoreError> {
         let longest = seconds(keep.hours.max(keep.minutes));
         let oldest = second(now).saturating_sub(longest).saturating_sub(DAY);
-        let write = async |transaction: &mut SqliteConnection| {
-            for statement in [
-                "DELETE FROM hit_span WHERE id IN (SELECT id FROM hit_span WHERE end_s < ? LIMIT ?)",
-                "DELETE FROM hit_series WHERE id IN (SELECT id FROM hit_series WHERE last_s < ? LIMIT ?)",
-            ] {
-                sqlx::query(statement).bind(oldest).bind(STEP_ROWS).execute(&mut *transaction).await?;
-            }
-            Ok(())
-        };
-        self.database.write(write).await
+        let statements = [
+            "DELETE FROM hit_span WHERE id IN (SELECT id FROM hit_span WHERE end_s < ? LIMIT 4096)",
+            "DELETE FROM hit_series WHERE id IN (SELECT id FROM hit_series WHERE last_s < ? LIMIT 4096)",
+        ];
+        self.carry_out(&statements, oldest).await
     }
 
     async fn oldest(&self, query: &'static str) -> Result<Option<i64>, StoreError> {

@@ -36,7 +36,6 @@ mod walk;
 pub use ast::{Atom, Field, FieldType, Prototype, Source, Step, StepKind};
 pub use parse::parse;
 
-use self::translate::Translated;
 use super::ast::Definition;
 use super::features::Features;
 use super::parse as kernel;
@@ -47,7 +46,7 @@ use super::short::UnknownKernel;
 /// of its line.
 pub(super) fn read(text: &str, features: &Features) -> Parsed {
     let translated = parse(text).and_then(|read| Ok((translate::translate(&read, features)?, read.span)));
-    let (Translated { line, warnings }, span) = match translated {
+    let ((line, warnings), span) = match translated {
         Ok(translated) => translated,
         Err(findings) => return Parsed { tree: None, findings },
     };

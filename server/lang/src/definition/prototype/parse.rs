@@ -74,7 +74,7 @@ impl<'t> Parser<'t> {
         match self.peek() {
             Some(token) if token.text == "." || token.text == ":" => {
                 let message = format!("`{}` cannot stand in the name of a function here", token.text);
-                Err(Diagnostic::error(Code::UnexpectedToken, token.span(), message).with_hint(
+                Err(token.error(Code::UnexpectedToken, message).with_hint(
                     "a line of `kprobe_events` can name it: p:functions/EVENT [MODULE:]FUNCTION NAME=$arg1:TYPE",
                 ))
             }
@@ -128,14 +128,14 @@ impl<'t> Parser<'t> {
         let atom = Atom::named(token.text).ok_or_else(|| no_type(token, unsigned))?;
         if self.used >= PARAMETERS_MAX {
             let message = "a function has at most 6 parameters in registers";
-            return Err(Diagnostic::error(Code::TooManyParameters, token.span(), message));
+            return Err(token.error(Code::TooManyParameters, message));
         }
         self.next += 1;
         let count = match self.take("[") {
             Some(open) if atom.base == BaseType::String => {
                 let message = "a string has no length: it ends at its NUL";
-                return Err(Diagnostic::error(Code::UnexpectedToken, open.span(), message)
-                    .with_hint("write `string NAME`, or `char[LENGTH] NAME`"));
+                let hint = "write `string NAME`, or `char[LENGTH] NAME`";
+                return Err(open.error(Code::UnexpectedToken, message).with_hint(hint));
             }
             Some(_) => Some(self.number("the length of the array, from 1", 1)?),
             None => None,
@@ -258,8 +258,7 @@ impl<'t> Parser<'t> {
 }
 
 fn unexpected(token: Word<'_>, what: &str) -> Diagnostic {
-    let message = format!("`{}` stands where {what} should be", token.text);
-    Diagnostic::error(Code::UnexpectedToken, token.span(), message)
+    token.error(Code::UnexpectedToken, format!("`{}` stands where {what} should be", token.text))
 }
 
 /// The problem of a token in place of a type.

@@ -18,16 +18,11 @@ const GROUP: &str = "functions";
 /// Most elements of one argument (`MAX_ARRAY_LEN`).
 const ELEMENTS_MAX: u64 = 64;
 
-/// The line of today for a prototype.
-pub(super) struct Translated {
-    /// The line.
-    pub(super) line: Rewritten,
-    /// What the writer should know.
-    pub(super) warnings: Vec<Diagnostic>,
-}
-
-/// Translates the prototype.
-pub(super) fn translate(prototype: &Prototype, features: &Features) -> Result<Translated, Vec<Diagnostic>> {
+/// The line of today for a prototype, and what the writer should know.
+pub(super) fn translate(
+    prototype: &Prototype,
+    features: &Features,
+) -> Result<(Rewritten, Vec<Diagnostic>), Vec<Diagnostic>> {
     let mut out = Translation {
         features,
         given: prototype.fields.iter().filter_map(given_name).collect(),
@@ -38,7 +33,7 @@ pub(super) fn translate(prototype: &Prototype, features: &Features) -> Result<Tr
     if !errors.is_empty() {
         return Err(errors);
     }
-    Ok(Translated { line: line(&prototype.function, &out.args), warnings: out.warnings })
+    Ok((line(&prototype.function, &out.args), out.warnings))
 }
 
 fn line(function: &Name, args: &[Argument]) -> Rewritten {
@@ -156,9 +151,12 @@ impl Translation<'_> {
         Ok(())
     }
 
-    fn is_taken(&self, name: &str) -> bool {
+    fn has_argument(&self, name: &str) -> bool {
         self.args.iter().filter_map(|argument| argument.name.as_ref()).any(|taken| taken.text == name)
-            || self.given.iter().any(|given| given == name)
+    }
+
+    fn is_taken(&self, name: &str) -> bool {
+        self.has_argument(name) || self.given.iter().any(|given| given == name)
     }
 
     /// A unique name for the field.
@@ -172,9 +170,7 @@ impl Translation<'_> {
         };
         let mut text = given.clone();
         let mut number = 2;
-        while self.args.iter().filter_map(|argument| argument.name.as_ref()).any(|taken| taken.text == text)
-            || (text != given && self.is_taken(&text))
-        {
+        while self.has_argument(&text) || (text != given && self.is_taken(&text)) {
             text = format!("{given}_{number}");
             number += 1;
         }

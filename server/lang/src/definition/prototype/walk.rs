@@ -116,8 +116,7 @@ impl Walk {
     /// Takes the memory at the offset for a new pointer.
     fn load(&mut self) {
         let span = Span::new(self.pointer.span.start, self.end);
-        let inner = std::mem::replace(&mut self.pointer, Fetch { kind: FetchKind::Stack, span });
-        self.pointer.kind = FetchKind::Deref { user: false, offset: self.offset, inner: Box::new(inner) };
+        self.pointer = Fetch { span, ..self.pointer.clone().followed(self.offset) };
         self.offset = 0;
         self.pending = false;
     }

@@ -203,7 +203,7 @@ impl Scope<'_> {
                 let hint = format!(
                     "write `{before}{value}:ustring` for the memory of a program, `{before}{value}:string` for the kernel's"
                 );
-                Err(Diagnostic::error(Code::UnknownCommand, word.span(), message).with_hint(hint))
+                Err(word.error(Code::UnknownCommand, message).with_hint(hint))
             }
         }
     }

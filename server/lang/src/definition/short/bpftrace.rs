@@ -278,17 +278,12 @@ impl<'n> Place<'n> {
                 || value.starts_with("strftime(")
         };
         let stack = values.iter().any(|value| is_stack(value));
-        let mut words = Vec::new();
-        for value in values.iter().filter(|value| !is_of_each(value) && !is_stack(value)) {
-            words.push(self.value(value)?.word);
-        }
+        let recorded = values.iter().filter(|value| !is_of_each(value) && !is_stack(value));
+        let mut words = recorded.map(|value| Some(self.value(value)?.word)).collect::<Option<Vec<_>>>()?;
         let (processes, others): (Vec<_>, Vec<_>) =
             parts_of_predicate(predicate).partition(|part| process_of(part).is_some());
-        let pid: String = processes
-            .iter()
-            .filter_map(|part| process_of(part))
-            .map(|process| option("--pid", process))
-            .collect();
+        let numbers = processes.iter().filter_map(|part| process_of(part));
+        let pid: String = numbers.map(|process| option("--pid", process)).collect();
         let filter = option("--filter", &self.filter(&others)?);
         let stack = if stack { " --stack" } else { "" };
         // What the function takes is there at its entry only: with it, each call is a line.

@@ -64,7 +64,7 @@ pub(super) fn renamed(text: &str, known: &[KnownParameter]) -> String {
     let mut open = Vec::new();
     // Whether the next word is the name of a field, whatever that word means elsewhere.
     let mut is_member = false;
-    while let Some(c) = rest.chars().next() {
+    while let Some((word, further)) = first_token(rest) {
         let cast = CASTS.iter().find_map(|cast| rest.strip_prefix(cast)?.split_once(')'));
         if let Some((_, value)) = cast {
             open.push(true);
@@ -75,12 +75,6 @@ pub(super) fn renamed(text: &str, known: &[KnownParameter]) -> String {
             rest = value;
             continue;
         }
-        let length = match c {
-            '"' => string_length(rest),
-            _ if is_of_name(c) => rest.find(|c| !is_of_name(c)).unwrap_or(rest.len()),
-            _ => c.len_utf8(),
-        };
-        let (word, further) = rest.split_at(length);
         rest = further;
         let number = word.strip_prefix("arg").and_then(|digits| digits.parse::<usize>().ok());
         let parameter = number.and_then(|number| known.get(number)).filter(|known| !known.name.is_empty());
@@ -129,16 +123,21 @@ fn string_length(text: &str) -> usize {
     end.map_or(text.len(), |(at, _)| at + 1)
 }
 
+/// The name, the string in quotes or the other character that a text begins with, and what follows.
+fn first_token(text: &str) -> Option<(&str, &str)> {
+    let length = match text.chars().next()? {
+        '"' => string_length(text),
+        c if is_of_name(c) => text.find(|c| !is_of_name(c)).unwrap_or(text.len()),
+        c => c.len_utf8(),
+    };
+    Some(text.split_at(length))
+}
+
 /// The names, the strings in quotes and the other characters of an expression, in their order.
 pub(super) fn tokens(text: &str) -> impl Iterator<Item = &str> {
     let mut rest = text;
     std::iter::from_fn(move || {
-        let length = match rest.chars().next()? {
-            '"' => string_length(rest),
-            c if is_of_name(c) => rest.find(|c| !is_of_name(c)).unwrap_or(rest.len()),
-            c => c.len_utf8(),
-        };
-        let (token, further) = rest.split_at(length);
+        let (token, further) = first_token(rest)?;
         rest = further;
         Some(token)
     })

@@ -184,13 +184,12 @@ pub(super) fn read(text: &str, names: &dyn KernelNames) -> Option<Result<Short, 
         let message = format!("`{}` cannot have the name `{}`", first.text, event.text);
         let hint =
             "a name is for one probe of a function: leave it out, and each probe has a name of its own";
-        return Some(Err(Diagnostic::error(Code::SeveralLines, event.span(), message).with_hint(hint)));
+        return Some(Err(event.error(Code::SeveralLines, message).with_hint(hint)));
     }
     if found.targets.len() > EXPANSION_MAX_LINES {
         let message = format!("`{}` stands for {} probes", first.text, found.targets.len());
         let hint = format!("one request makes {EXPANSION_MAX_LINES}: write a longer name before the `*`");
-        let problem = Diagnostic::error(Code::SeveralLines, first.span(), message).with_hint(hint);
-        return Some(Err(problem));
+        return Some(Err(first.error(Code::SeveralLines, message).with_hint(hint)));
     }
     let mut notes = found.notes;
     let mut rewritten = Vec::with_capacity(found.targets.len());

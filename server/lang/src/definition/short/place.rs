@@ -110,11 +110,11 @@ const OTHER_LINES: [(&str, &str, &str); 4] = [
     ("s", "a synthetic event", "`kprobectl latency START END` measures from one event to another"),
 ];
 
-/// Why a line that begins with this letter is not read, if it is one of the kernel's other lines.
-fn other_line(letter: &str, span: Span) -> Option<Diagnostic> {
+/// Why a line that begins with a word of this letter is not read, if it is one of the kernel's other lines.
+fn other_line(letter: &str, word: Word<'_>) -> Option<Diagnostic> {
     let (letter, what, hint) = OTHER_LINES.iter().find(|(other, ..)| *other == letter)?;
     let message = format!("`{letter}` begins a line for {what}, which kprobed does not read");
-    Some(refused(span, message, (*hint).to_owned()))
+    Some(refused(word, message, *hint))
 }
 
 /// Whether a word before a colon is of another tool, for a probe that kprobed does not have.
@@ -132,26 +132,19 @@ pub(super) fn keyword(word: &str) -> Option<Keyword> {
     KEYWORDS.iter().find(|(name, _)| *name == word).map(|(_, keyword)| *keyword)
 }
 
-fn refused(span: Span, message: String, hint: String) -> Diagnostic {
-    Diagnostic::error(Code::UnknownCommand, span, message).with_hint(hint)
+fn refused(word: Word<'_>, message: impl Into<String>, hint: impl Into<String>) -> Diagnostic {
+    word.error(Code::UnknownCommand, message).with_hint(hint)
 }
 
 /// Reads the first word of a text.
 pub(super) fn read(word: Word<'_>, has_arguments: bool, names: &dyn KernelNames) -> Reading {
-    let mut parts = Vec::new();
-    let mut rest = word;
-    while let Some((part, further)) = rest.split_once(',') {
-        parts.push(part);
-        rest = further;
-    }
-    parts.push(rest);
-    let is_list = parts.len() > 1;
+    let is_list = word.text.contains(',');
     let mut all = Found::default();
     let mut inherited = None;
-    for part in parts {
+    for part in word.split(',') {
         if part.text.is_empty() {
-            let message = "a name is missing beside the comma".to_owned();
-            return Some(Err(refused(word.span(), message, "write `vfs_read,vfs_write`".to_owned())));
+            let message = "a name is missing beside the comma";
+            return Some(Err(refused(word, message, "write `vfs_read,vfs_write`")));
         }
         let head = part.split_once(':').and_then(|(head, _)| keyword(head.text));
         inherited = head.or(inherited.filter(|_| !part.text.contains(':')));
@@ -165,7 +158,7 @@ pub(super) fn read(word: Word<'_>, has_arguments: bool, names: &dyn KernelNames)
             None if is_list => {
                 let message = format!("`{}` is neither a function nor an event", part.text);
                 let hint = "each part of a list is a function or an event, such as `vfs_read,vfs_write`";
-                return Some(Err(refused(part.span(), message, hint.to_owned())));
+                return Some(Err(refused(part, message, hint)));
             }
             None => return None,
             Some(Err(problem)) => return Some(Err(problem)),
@@ -186,11 +179,11 @@ fn alone(word: Word<'_>, has_arguments: bool, is_list: bool, names: &dyn KernelN
         let message = format!("`{other}` is {what}: kprobed probes functions of the kernel, and its events");
         let hint =
             "write `kprobe:FUNCTION`, `kretprobe:FUNCTION`, `tracepoint:GROUP:EVENT` or `syscall:NAME`";
-        return Some(Err(refused(word.span(), message, hint.to_owned())));
+        return Some(Err(refused(word, message, hint)));
     }
     let could_begin_line = has_arguments && !is_list;
     if let Some((group, event)) = word.split_once('/') {
-        let problem = group.split_once(':').and_then(|(letter, _)| other_line(letter.text, word.span()));
+        let problem = group.split_once(':').and_then(|(letter, _)| other_line(letter.text, word));
         if let Some(problem) = problem.filter(|_| could_begin_line) {
             return Some(Err(problem));
         }
@@ -209,7 +202,7 @@ fn alone(word: Word<'_>, has_arguments: bool, is_list: bool, names: &dyn KernelN
     }
     // On a kernel of which nothing is known, it can be a function.
     let is_unknown = || names.has_function(None, word.text) == Some(false);
-    let problem = other_line(word.text, word.span()).filter(|_| could_begin_line && is_unknown());
+    let problem = other_line(word.text, word).filter(|_| could_begin_line && is_unknown());
     if let Some(problem) = problem {
         return Some(Err(problem));
     }
@@ -231,7 +224,7 @@ fn of_keyword(keyword: Option<Keyword>, word: Word<'_>, names: &dyn KernelNames)
                 }
                 None => bare_event(word, names).or_else(|| {
                     let message = format!("the host has no event `{}`", word.text);
-                    Some(Err(refused(word.span(), message, "write `tracepoint:GROUP:EVENT`".to_owned())))
+                    Some(Err(refused(word, message, "write `tracepoint:GROUP:EVENT`")))
                 }),
             }
         }
@@ -255,7 +248,7 @@ fn event_name(word: Word<'_>, group: &str, event: &str) -> Result<String, Diagno
         return Ok(format!("{group}/{event}"));
     }
     let message = format!("`{}` is not the name of an event", word.text);
-    Err(refused(word.span(), message, "write GROUP/EVENT, such as `sched/sched_switch`".to_owned()))
+    Err(refused(word, message, "write GROUP/EVENT, such as `sched/sched_switch`"))
 }
 
 /// The events of a name that may be a glob. One that is not there is for the judge of events to refuse.
@@ -266,13 +259,13 @@ fn known_events(word: Word<'_>, name: &str, names: &dyn KernelNames) -> Result<F
     let glob = Glob::new(name);
     let Some(events) = names.events() else {
         let message = format!("it is not known which events match `{name}`");
-        return Err(refused(word.span(), message, "write GROUP/EVENT without `*`".to_owned()));
+        return Err(refused(word, message, "write GROUP/EVENT without `*`"));
     };
     let matching: Vec<String> = events.into_iter().filter(|event| glob.matches(event)).collect();
     if matching.is_empty() {
         let message = format!("no event of the host matches `{name}`");
         let hint = "`kprobectl functions --events PART` lists the events with this part in their names";
-        return Err(refused(word.span(), message, hint.to_owned()));
+        return Err(refused(word, message, hint));
     }
     Ok(Found::of_events(matching, word.span()))
 }
@@ -315,13 +308,13 @@ fn of_group_or_module(
     if let Some(event) = returning.filter(|_| !module_has) {
         let hint =
             format!("write `{event}`; `kprobectl latency START END` measures from one event to another");
-        return Some(Err(refused(word.span(), format!("`{event}` is an event, and does not return"), hint)));
+        return Some(Err(refused(word, format!("`{event}` is an event, and does not return"), hint)));
     }
     match (of_group.is_empty(), module_has) {
         (false, true) => {
             let message = format!("`{}` is an event, and a function of the module `{group}`", word.text);
             let hint = format!("write `{full}` for the event, or `p {}` for the function", word.text);
-            Some(Err(refused(word.span(), message, hint)))
+            Some(Err(refused(word, message, hint)))
         }
         (false, false) => Some(Ok(Found::of_events(of_group, word.span()))),
         (true, true) => Some(Ok(of_module)),
@@ -340,7 +333,7 @@ fn of_group_or_module(
             None
         }
         (true, false) => {
-            if let Some(problem) = other_line(group, word.span()).filter(|_| could_begin_line) {
+            if let Some(problem) = other_line(group, word).filter(|_| could_begin_line) {
                 return Some(Err(problem));
             }
             let spelling = Spelling::of(after);
@@ -354,7 +347,7 @@ fn of_group_or_module(
                     word.text
                 )
             };
-            Some(Err(refused(word.span(), message, hint)))
+            Some(Err(refused(word, message, hint)))
         }
     }
 }
@@ -369,7 +362,7 @@ fn bare_event(word: Word<'_>, names: &dyn KernelNames) -> Reading {
         several => {
             let all: Vec<_> = several.iter().map(|event| format!("`{event}`")).collect();
             let message = format!("{} groups have an event `{}`", several.len(), word.text);
-            Some(Err(refused(word.span(), message, format!("write {}", all.join(" or ")))))
+            Some(Err(refused(word, message, format!("write {}", all.join(" or ")))))
         }
     }
 }
@@ -465,7 +458,7 @@ fn system_call(word: Word<'_>, names: &dyn KernelNames) -> Result<Found, Diagnos
         return Ok(of_call(call, returns, word, names));
     }
     let message = format!("the kernel has no system call `{name}`");
-    Err(refused(word.span(), message, "`kprobectl functions '__x64_sys_*'` lists them".to_owned()))
+    Err(refused(word, message, "`kprobectl functions '__x64_sys_*'` lists them"))
 }
 
 /// The functions that a glob matches.
@@ -488,7 +481,7 @@ fn matching(
                 format!("`kprobectl functions '{glob}'` shows why"),
             ),
         };
-        return Err(refused(word.span(), message, hint));
+        return Err(refused(word, message, hint));
     }
     let target = |(module, name)| Target {
         what: What::Function { module, name, offset: offset.to_owned(), returns },

@@ -56,18 +56,11 @@ fn known_elsewhere(name: &str) -> Option<String> {
 
 /// No parameter of that name.
 pub(super) fn no_parameter(at: Span, function: &Function, name: &str, facts: &KernelFacts) -> Diagnostic {
-    let names: Vec<&str> = function
-        .parameters
-        .iter()
-        .map(|parameter| parameter.name.as_str())
-        .filter(|name| !name.is_empty())
-        .collect();
+    let names = function.parameters.iter().map(|parameter| parameter.name.as_str());
+    let names: Vec<&str> = names.filter(|name| !name.is_empty()).collect();
     let message = format!("`{}` has no parameter `{name}`", function.name);
     let of_call = names.first().and_then(|own| system_call::argument_hint(&function.name, own, name, facts));
-    if let Some(hint) = of_call.or_else(|| known_elsewhere(name)) {
-        return Diagnostic::error(Code::NoBtfarg, at, message).with_hint(hint);
-    }
-    let hint = match nearest_name(name, names.iter().copied()) {
+    let by_names = || match nearest_name(name, names.iter().copied()) {
         Some(near) => format!("did you mean `{near}`? Its parameters are {}", listed(&names, LISTED_MAX)),
         None if names.is_empty() => "it has no parameters".to_owned(),
         None => format!(
@@ -76,6 +69,7 @@ pub(super) fn no_parameter(at: Span, function: &Function, name: &str, facts: &Ke
             function.name
         ),
     };
+    let hint = of_call.or_else(|| known_elsewhere(name)).unwrap_or_else(by_names);
     Diagnostic::error(Code::NoBtfarg, at, message).with_hint(hint)
 }
 
@@ -92,8 +86,7 @@ pub(super) fn no_pointer(btf: &Btf, ty: TypeId, member: &BtfMember, at: Span) ->
     let text = btf.type_text(ty).unwrap_or_default();
     let message = format!("`{text}` is not a pointer");
     let problem = Diagnostic::error(Code::NoPtrStrct, at, message);
-    let structure = btf.resolved(ty).is_ok_and(|ty| matches!(ty.kind, Kind::Composite(_)));
-    if structure {
+    if btf.resolved(ty).is_ok_and(|ty| matches!(ty.kind, Kind::Composite(_))) {
         problem.with_hint(format!("write `.{member}`: the structure itself is there"))
     } else {
         problem.with_hint("end the path here")
@@ -143,11 +136,9 @@ pub(super) fn no_member(
     let text = btf.type_text(owner).unwrap_or_default();
     let names = path::member_names(btf, composite);
     let message = format!("`{text}` has no member `{name}`");
-    if let Some(inner) = path::inside_of_member(btf, composite, name) {
-        let hint = format!("did you mean `{inner}.{name}`?");
-        return Diagnostic::error(Code::NoBtfField, at, message).with_hint(hint);
-    }
-    let hint = match nearest_name(name, names.iter().copied()) {
+    let inner = path::inside_of_member(btf, composite, name).map(|inner| format!("{inner}.{name}"));
+    let near = || nearest_name(name, names.iter().copied()).map(str::to_owned);
+    let hint = match inner.or_else(near) {
         Some(near) => format!("did you mean `{near}`?"),
         None if names.is_empty() => "it has no members".to_owned(),
         None => format!("its members are {}", listed(&names, LISTED_MAX)),
@@ -196,12 +187,9 @@ pub(super) fn not_readable(at: Span, function: &Function, name: &str) -> Diagnos
 
 /// A value of which only the beginning is recorded.
 pub(super) fn partial(at: Span, text: &str, read: &str) -> Diagnostic {
-    Diagnostic::warning(
-        Code::PartOfValue,
-        at,
-        format!("`{text}` is larger than the {read} that are recorded"),
-    )
-    .with_hint("name the member that is wanted, or give an array type with its length")
+    let message = format!("`{text}` is larger than the {read} that are recorded");
+    Diagnostic::warning(Code::PartOfValue, at, message)
+        .with_hint("name the member that is wanted, or give an array type with its length")
 }
 
 /// A bit-field that is read with the type of the writer.
