@@ -121,10 +121,7 @@ fn lines_and_variables_are_listed() {
     assert_eq!(exit, 0, "{said}");
     assert!(listed.contains("main_entry:3") && listed.contains("here += same(value);"), "{listed}");
     assert!(said.contains("lines of kernel.c, build 0123456789abcdef"), "{said}");
-    assert!(
-        said.contains("PROBE of `main_entry` is not known: code") && said.contains("unknown method: code"),
-        "{said}"
-    );
+    assert!(said.contains("PROBE of `main_entry` is not known: code"), "{said}");
     let (_, listed, _) = asked(&fake, &["lines", "kernel.c:16-17", "--debug", &kernel, "-o", "json"]);
     let rows: Vec<serde_json::Value> =
         listed.lines().map(|line| serde_json::from_str(line).unwrap()).collect();

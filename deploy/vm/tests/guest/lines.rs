@@ -131,6 +131,10 @@ fn values_are_those_of_the_variables(fixture: &Fixture) -> Result<()> {
     let listed = guest.ctl_says(&format!("lines kpd_lines:lines_called:15-17 --debug {file} -o json"))?;
     let of_place = |probeable: &str| listed.stdout.contains(&format!("\"probeable\":{probeable}"));
     ensure!(of_place("true") && !of_place("false") && !of_place("null"), "{listed:?}");
+    // It is the last function of its module, wherever the next symbol is.
+    let code = guest.ctl_says("describe kpd_lines:lines_called --code -o json")?.objects()?;
+    let is_inside = |one: &serde_json::Value| one["offset"].as_u64().is_some_and(|offset| offset < 0x8000);
+    ensure!(code.iter().all(is_inside), "{:?}", code.last());
     let says = guest.ctl_says("check 'kpd_lines:lines_called:6'")?;
     ensure!(
         says.code == 1 && says.stderr.contains("no debug information of the module `kpd_lines`"),

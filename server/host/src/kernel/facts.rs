@@ -143,7 +143,9 @@ impl KernelFacts {
     /// still refuses by itself.
     pub fn read(paths: &KernelPaths) -> Result<Self, FactsError> {
         let read = || {
-            let symbols = SymbolTable::parse(&read_text(&paths.procfs.join("kallsyms"))?);
+            let modules = read_modules(paths);
+            let symbols = SymbolTable::parse(&read_text(&paths.procfs.join("kallsyms"))?)
+                .within(|module| extent(&modules, module));
             if symbols.is_empty() {
                 return Err(FactsError::HiddenAddresses);
             }

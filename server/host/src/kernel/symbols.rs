@@ -27,6 +27,8 @@ struct PackedSymbol {
 pub struct SymbolTable {
     names: String,
     modules: Vec<String>,
+    /// Memory of each module, its code first, as far as it is known.
+    extents: Vec<Range<u64>>,
     /// By address; symbols of one address keep the order of the file, as the kernel's own table
     /// does.
     entries: Vec<PackedSymbol>,
@@ -60,6 +62,20 @@ impl SymbolTable {
             table.add(address, kind, name.as_ref(), 0);
         }
         table.sorted()
+    }
+
+    /// The same, with the memory of each module, its code first: the last function of a module ends there at the
+    /// latest. The next symbol may be one of another module, megabytes behind it.
+    #[must_use]
+    pub fn within(self, extent: impl Fn(&str) -> Range<u64>) -> Self {
+        Self { extents: self.modules.iter().map(|module| extent(module)).collect(), ..self }
+    }
+
+    /// Where a symbol ends at the latest that begins at `start` in a module. Its data may be elsewhere.
+    fn module_end(&self, start: u64, module: u16) -> u64 {
+        let extent = usize::from(module).checked_sub(1).and_then(|index| self.extents.get(index));
+        let most = start.saturating_add(MODULE_SYMBOL_MAX_BYTES);
+        extent.filter(|extent| extent.contains(&start)).map_or(most, |extent| extent.end.min(most))
     }
 
     fn sorted(self) -> Self {
@@ -241,11 +257,12 @@ impl SymbolTable {
         // Aliases are few: walking back is cheaper than a second search.
         let aliases =
             self.entries.get(..after)?.iter().rev().take_while(|entry| entry.address == base).count();
-        let symbol = self.symbol(*self.entries.get(after - aliases)?);
+        let entry = *self.entries.get(after - aliases)?;
+        let symbol = self.symbol(entry);
+        let most = symbol.module.map_or(u64::MAX, |_| self.module_end(base, entry.module));
         let covered = match symbol.module {
             None => base >= KERNEL_HALF && self.core.contains(&address),
-            // Where a module ends is not in the file; none has a function of this size.
-            Some(_) => address - base < MODULE_SYMBOL_MAX_BYTES,
+            Some(_) => address < most,
         };
         if !covered {
             return None;
@@ -254,7 +271,7 @@ impl SymbolTable {
         // (kernel/module/kallsyms.c: find_kallsyms_symbol).
         let end =
             self.entries.get(after).map_or((address | PAGE_MASK).saturating_add(1), |next| next.address);
-        Some(Located { symbol, offset: address - base, size: end - base })
+        Some(Located { symbol, offset: address - base, size: end.min(most) - base })
     }
 
     /// The functions of a module, or of the kernel itself, in the order of their addresses, aliases
@@ -272,8 +289,7 @@ impl SymbolTable {
                 last.end = entry.address;
             }
             if of_module(entry) && self.symbol(*entry).is_code() {
-                let start = entry.address;
-                found.push(start..start.saturating_add(MODULE_SYMBOL_MAX_BYTES));
+                found.push(entry.address..self.module_end(entry.address, entry.module));
             }
         }
         found
@@ -390,6 +406,23 @@ ffffffffc0000040 t ext4_open\t[ext4]
         assert!(table.has_module("ext4") && !table.has_module("xfs"));
         assert_eq!(table.named("fixed_percpu_data", None).count(), 1);
         assert!(table.lookup("fixed_percpu_data", None).is_none(), "0 is no address");
+    }
+
+    /// The next symbol is one of another module, far behind it.
+    #[test]
+    fn the_last_function_of_a_module_ends_with_its_memory() {
+        let data = "ffffffffc0400000 d table\t[ext4]\n";
+        let table = SymbolTable::parse(&format!("{TEXT}ffffffffc0080000 t next\t[xfs]\n{data}"));
+        let (open, module) = (0xffff_ffff_c000_0040_u64, 0xffff_ffff_c000_0000_u64);
+        let size = |table: &SymbolTable, at| table.locate(at).map(|located| located.size);
+        assert_eq!(size(&table, open), Some(0x7_ffc0));
+        let table = table.within(|name| if name == "ext4" { module..module + 0x3000 } else { 0..0 });
+        assert_eq!(size(&table, open), Some(0x2fc0));
+        assert_eq!(table.functions(Some("ext4")).last(), Some(&(open..module + 0x3000)));
+        assert_eq!(size(&table, module + 0x3000), None, "memory of another one");
+        // What is elsewhere, or not known, is as before.
+        assert_eq!(size(&table, module + 0x40_0000), Some(0x1000));
+        assert_eq!(table.functions(Some("xfs")).len(), 1);
     }
 
     #[test]
