@@ -340,7 +340,11 @@ impl DaemonGuest {
         let before = reloads()?;
         self.machine.put(daemon::CONFIG_PATH, 0o644, config.as_bytes())?;
         self.machine.signal(daemon::NAME, Signal::SIGHUP)?;
-        self.until("the configuration is reloaded", || Ok(reloads()? > before)).map(drop)
+        self.until("the configuration is reloaded", || Ok(reloads()? > before))?;
+        // A connection ends whose principal has other roles now: this call can meet that end, and the next one is on
+        // another connection.
+        self.wait_for(self.client.host())?.ok();
+        Ok(())
     }
 
     /// Waits until something is so. Returns how long that took.
