@@ -270,16 +270,17 @@ fn module_tables(sections: &Path) -> (Vec<Table>, Option<Range<u64>>) {
             Some((entry.file_name().into_string().ok()?, address)).filter(|(_, address)| *address != 0)
         })
         .collect();
-    let memory = |start: &u64| {
+    let memory = |start: &u64, last: u64| {
         let next = found.iter().map(|(_, address)| *address).filter(|address| address > start).min();
-        let page_end = (start | (PAGE_BYTES - 1)).saturating_add(1);
-        *start..next.unwrap_or(page_end).min(start.saturating_add(MODULE_TABLE_MAX_BYTES))
+        *start..next.unwrap_or(last).min(start.saturating_add(MODULE_TABLE_MAX_BYTES))
     };
     let table = |(name, start): &(String, u64)| {
         let kind = TABLES.iter().find(|(.., section)| section == name)?.0;
-        Some(Table { kind, memory: memory(start) })
+        Some(Table { kind, memory: memory(start, (start | (PAGE_BYTES - 1)).saturating_add(1)) })
     };
-    let itself = found.iter().find(|(name, _)| name == ITSELF).map(|(_, start)| memory(start));
+    // It can reach into the next page: a part of it would have the beginning of a table and not the count.
+    let itself = found.iter().find(|(name, _)| name == ITSELF);
+    let itself = itself.map(|(_, start)| memory(start, start.saturating_add(PAGE_BYTES)));
     (found.iter().filter_map(table).collect(), itself)
 }
 
@@ -379,6 +380,13 @@ mod tests {
         );
         assert_eq!(itself, Some(base + 0x3000..base + 0x3010));
         assert_eq!(module_tables(&directory.path().join("absent")), (Vec::new(), None));
+        // The last section of all is read whole, across the end of its page.
+        std::fs::remove_file(directory.path().join("__bug_table")).unwrap();
+        let (_, itself) = module_tables(directory.path());
+        assert_eq!(itself, Some(base + 0x3000..base + 0x4000));
+        std::fs::write(directory.path().join(ITSELF), "0xffffffffc0003d00\n").unwrap();
+        let (_, itself) = module_tables(directory.path());
+        assert_eq!(itself, Some(base + 0x3d00..base + 0x4d00));
     }
 
     #[test]
