@@ -67,7 +67,7 @@ pub(crate) struct Extent {
 impl Anchor {
     /// Takes arguments, if a word of a comment can have them.
     pub(crate) fn set_arguments(&mut self, arguments: Vec<String>) {
-        let is_word = |c: char| !(c.is_whitespace() || c.is_control() || matches!(c, ',' | '#'));
+        let is_word = |c: char| !(c.is_whitespace() || c.is_control() || matches!(c, ',' | '#' | '\\'));
         let fits = |argument: &String| !argument.is_empty() && argument.chars().all(is_word);
         self.arguments = Some(arguments).filter(|arguments| arguments.iter().all(fits));
     }

@@ -122,6 +122,10 @@ mod tests {
             origin.to_string(),
             "# source: fs/read_write.c:479 vfs_read:11 build:0a1b text: ret = dialect: 2009"
         );
+        // It would continue the line.
+        let mut continued = origin.clone();
+        continued.anchor.set_arguments(vec!["count\\".to_owned()]);
+        assert_eq!(continued, origin);
         let definition = format!("p:a vfs_read+156 count=%bx:u64 {origin}");
         assert_eq!(Origin::find(&definition), Some(origin));
         for other in ["p:a vfs_read", "p:a f # why", "p:a f # source: a.c", "# source: a.c:x f build:"] {

@@ -4,6 +4,7 @@
 //! `cargo test` builds all before it runs one after the other, and most of them wait for something most
 //! of the time.
 
+use std::env;
 use std::ffi::OsStr;
 use std::fs::File;
 use std::io::{BufRead as _, BufReader, Read as _, Seek as _};
@@ -48,6 +49,9 @@ struct TestProgram {
 /// Variables of the environment that test programs get.
 type Environment<'a> = [(&'a str, &'a OsStr); 2];
 
+/// What the draws of test programs follow from, if it is set.
+const SEEDS: [&str; 2] = ["KPROBED_SEED", "PROPTEST_RNG_SEED"];
+
 /// Builds all tests and runs those that need no guest. `environment` and `arguments` are for the test
 /// programs.
 pub(super) fn run(root: &Path, environment: Environment<'_>, arguments: &[String]) -> Result<()> {
@@ -73,8 +77,10 @@ pub(super) fn run(root: &Path, environment: Environment<'_>, arguments: &[String
     let failed = failed.into_inner().unwrap_or_else(PoisonError::into_inner);
     if !failed.is_empty() {
         progress::note("these have failed; to repeat them:");
+        let set = SEEDS.iter().filter_map(|name| Some(format!("{name}={} ", env::var(name).ok()?)));
+        let seeds: String = set.collect();
         for selection in &failed {
-            progress::note(format_args!("    cargo test {selection}"));
+            progress::note(format_args!("    {seeds}cargo test {selection}"));
         }
         bail!("{} test programs failed", failed.len());
     }
