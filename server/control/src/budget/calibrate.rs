@@ -2,7 +2,8 @@
 //!
 //! Owns these probes, their tracing instance, also those that a killed daemon has left, and the arithmetic.
 //! They lie on two system calls that do nothing but return a number, and the daemon makes these calls
-//! itself, with one probe more after each measurement: the difference is the cost of that probe. Nothing
+//! itself, with one probe more after each measurement, and then with one less: the difference is the cost of that
+//! probe. A host that does other work for a while slows one of the two, and the faster one counts. Nothing
 //! else is recorded in the instance, and no reader has it open: so the deletion of a temporary probe empties no
 //! buffer that is in use. Never touches the probes of clients.
 
@@ -59,9 +60,12 @@ const MEASURED_FOR: Duration = Duration::from_millis(5);
 /// The least number of batches of a measurement: some meet an interrupt or another task.
 const LEAST_BATCHES: usize = 8;
 
-/// No further measurement begins after this time: what is left out is taken in proportion. On a processor all of
-/// them take some 100 ms; an emulated one takes most of this.
-const LONGEST: Duration = Duration::from_secs(1);
+/// How many times as long a measurement takes at most, while batches meet other work.
+const AGAIN: u32 = 4;
+
+/// No further probe is added after this time: what is left out is taken in proportion. On a processor all of
+/// them take some 150 ms; an emulated one takes most of this.
+const LONGEST: Duration = Duration::from_millis(1500);
 
 /// Event of the first probe.
 const ENTRY: &str = "entry";
@@ -86,20 +90,39 @@ impl Round {
     fn measure() -> Self {
         let begun = Instant::now();
         let mut batches = Vec::new();
+        let is_enough = |count: usize, times: u32| {
+            count >= LEAST_BATCHES * times as usize && begun.elapsed() >= MEASURED_FOR * times
+        };
         // What is run for the first time is slower.
         call();
-        while batches.len() < LEAST_BATCHES || begun.elapsed() < MEASURED_FOR {
+        loop {
             let before = Instant::now();
             call();
             batches.push(before.elapsed().as_nanos() as f64 / f64::from(ROUNDS));
+            let count = batches.len();
+            if is_enough(count, 1) && (is_enough(count, AGAIN) || Self::of(batches.clone()).is_steady()) {
+                return Self::of(batches);
+            }
         }
-        Self::of(batches)
     }
 
-    /// What a probe takes that was added between two measurements.
-    fn since(self, before: Self) -> HitCost {
-        let error_ns = f64::hypot(self.spread_ns, before.spread_ns);
-        HitCost { ns: (self.ns - before.ns).max(1.0), error_ns }
+    /// Whether the faster batches have met no other work.
+    fn is_steady(self) -> bool {
+        self.spread_ns < self.ns / 20.0
+    }
+
+    /// The faster one of two measurements of the same calls at different times: other work can take longer than one
+    /// of them.
+    fn or(self, again: Self) -> Self {
+        if again.ns < self.ns { again } else { self }
+    }
+
+    /// What a probe takes that was added between two measurements. Absent if that is within the error: every probe
+    /// takes more, so that one of the two has met other work.
+    fn since(self, before: Self) -> Option<HitCost> {
+        let cost =
+            HitCost { ns: self.ns - before.ns, error_ns: f64::hypot(self.spread_ns, before.spread_ns) };
+        (cost.ns > cost.error_ns).then_some(cost)
     }
 }
 
@@ -109,7 +132,7 @@ fn call() {
     }
 }
 
-/// Measures what hits take, with `inside` from [`place_of_breakpoint`]. Blocks for up to 300 ms,
+/// Measures what hits take, with `inside` from [`place_of_breakpoint`]. Blocks for up to 400 ms,
 /// most of them to arm and disarm probes.
 ///
 /// # Errors
@@ -117,11 +140,18 @@ fn call() {
 pub(super) fn calibrate(tracefs: &Tracefs, own: &str, inside: Option<u64>) -> Result<CostTable, Error> {
     let begun = Instant::now();
     let mut temporary = Temporary::make(tracefs, own)?;
-    let measured = measure(&mut temporary, inside, begun);
-    let removed = temporary.remove();
-    let table = measured?;
-    removed?;
-    Ok(table)
+    let hit = add(&mut temporary, inside, begun);
+    let rounds = temporary.remove();
+    let (hit, rounds) = (hit?, rounds?);
+    table(&|event| {
+        let index = hit.iter().position(|(one, is_hit)| *one == event && *is_hit)?;
+        rounds.get(index + 1)?.since(*rounds.get(index)?)
+    })
+    .ok_or_else(|| {
+        Error::internal(format_args!(
+            "the probe on `{FUNCTION}` is not hit by its system call, or what it takes is lost in other work"
+        ))
+    })
 }
 
 /// The offset of a place in the function that is armed by a breakpoint. Absent if there is none. Reads
@@ -144,54 +174,62 @@ pub(super) fn place_of_breakpoint(checker: &Checker) -> Result<Option<u64>, Erro
     Ok(None)
 }
 
-fn measure(temporary: &mut Temporary<'_>, inside: Option<u64>, begun: Instant) -> Result<CostTable, Error> {
-    let mut before = Round::measure();
-    let mut add = |event: &'static str, line: &str| -> Result<Option<HitCost>, Error> {
+/// The temporary probes, in the order in which they are added: those that make every later call slow come last.
+fn probes(inside: Option<u64>) -> Vec<(&'static str, String)> {
+    let at = |event, rest: &str| (event, format!("p:{GROUP}/{event} {FUNCTION}{rest}"));
+    let mut probes = vec![at(ENTRY, ""), ("return", format!("r:{GROUP}/return {OTHER_FUNCTION}"))];
+    probes.extend(inside.map(|offset| at("inside", &format!("+{offset}"))));
+    probes.extend([
+        at("further", ""),
+        at("registers", &arguments("%di:u64")),
+        at("reads", &arguments("+8(%sp):u64")),
+        // The name of this thread.
+        at("texts", &arguments("$comm")),
+        at("guards", &guards(SYSCALL_NUMBER)),
+        at("faults", &guards(USER_ADDRESS)),
+    ]);
+    probes
+}
+
+/// Adds one probe after the other, and says of each whether the calls hit it.
+fn add(
+    temporary: &mut Temporary<'_>,
+    inside: Option<u64>,
+    begun: Instant,
+) -> Result<Vec<(&'static str, bool)>, Error> {
+    let mut added = Vec::new();
+    for (event, line) in probes(inside) {
         // All others can be taken in proportion to the first one.
         if event != ENTRY && begun.elapsed() > LONGEST {
-            return Ok(None);
+            break;
         }
-        let event = temporary.arm(event, line)?;
-        let hits = temporary.hits(&event)?;
-        let now = Round::measure();
-        let is_hit = temporary.hits(&event)? >= hits + u64::from(ROUNDS);
-        let cost = now.since(before);
-        before = now;
-        Ok(is_hit.then_some(cost))
-    };
-    let line = |event: &str, arguments: &str| format!("p:{GROUP}/{event} {FUNCTION}{arguments}");
-    // Those that make every later call slow come last.
-    let not_hit = || Error::internal(format_args!("the probe on `{FUNCTION}` is not hit by its system call"));
-    let entry = add(ENTRY, &line(ENTRY, ""))?.ok_or_else(not_hit)?;
-    // What cannot be measured takes as many times more as an entry does.
+        added.push((event, temporary.add(event, &line)?));
+    }
+    Ok(added)
+}
+
+/// The figures, from what the temporary probes take. Absent without that of the first one; what of the others was not
+/// measured takes as many times more as that one does.
+fn table(cost: &dyn Fn(&str) -> Option<HitCost>) -> Option<CostTable> {
+    let entry = cost(ENTRY)?;
     let mut table =
         CostTable { ftrace: entry, ..CostTable::scaled(entry.ns / CostTable::CONSERVATIVE.ftrace.ns) };
     // The kernel makes jumps much later than this waits: they save the breakpoint, as ftrace does.
     table.optimised = HitCost { error_ns: entry.error_ns + entry.ns / 2.0, ..entry };
-    let of_return = format!("r:{GROUP}/return {OTHER_FUNCTION}");
-    table.return_ = add("return", &of_return)?.unwrap_or(table.return_);
-    if let Some(inside) = inside {
-        let of_breakpoint = format!("p:{GROUP}/inside {FUNCTION}+{inside}");
-        table.breakpoint = add("inside", &of_breakpoint)?.unwrap_or(table.breakpoint);
-    }
-    let mut with = |event: &'static str, arguments: &str| add(event, &line(event, arguments));
-    if let Some(further) = with("further", "")?
-        && let (Some(registers), Some(reads)) =
-            (with("registers", &arguments("%di:u64"))?, with("reads", &arguments("+8(%sp):u64"))?)
+    table.return_ = cost("return").unwrap_or(table.return_);
+    table.breakpoint = cost("inside").unwrap_or(table.breakpoint);
+    if let (Some(further), Some(registers), Some(reads)) = (cost("further"), cost("registers"), cost("reads"))
     {
         table.argument = each(registers, further, ARGUMENTS);
         table.read = each(reads, registers, ARGUMENTS);
-        // The name of this thread.
-        if let Some(texts) = with("texts", &arguments("$comm"))? {
+        if let Some(texts) = cost("texts") {
             table.text = of_any_length(each(texts, registers, ARGUMENTS));
         }
-        if let (Some(numbers), Some(addresses)) =
-            (with("guards", &guards(SYSCALL_NUMBER))?, with("faults", &guards(USER_ADDRESS))?)
-        {
+        if let (Some(numbers), Some(addresses)) = (cost("guards"), cost("faults")) {
             table.guard = either(each(numbers, further, GUARDS), each(addresses, further, GUARDS));
         }
     }
-    Ok(CostTable { is_calibrated: true, ..table })
+    Some(CostTable { is_calibrated: true, ..table })
 }
 
 /// As many arguments as are measured together.
@@ -235,6 +273,8 @@ struct Temporary<'a> {
     tracefs: &'a Tracefs,
     instance: Instance,
     events: Vec<OwnEvent>,
+    /// What the calls take with none of the events, with the first one, with the first two, and so on.
+    rounds: Vec<Round>,
 }
 
 impl<'a> Temporary<'a> {
@@ -248,7 +288,7 @@ impl<'a> Temporary<'a> {
             clock: TRACE_CLOCK,
         };
         let (instance, _claim) = Instance::open_or_create(tracefs, &options)?;
-        Ok(Self { tracefs, instance, events: Vec::new() })
+        Ok(Self { tracefs, instance, events: Vec::new(), rounds: vec![Round::measure()] })
     }
 
     /// Defines a probe by a line of `kprobe_events` with this event of the group, and records it.
@@ -268,21 +308,32 @@ impl<'a> Temporary<'a> {
         Ok(own)
     }
 
+    /// Arms a probe and measures the calls. Returns whether they hit it.
+    fn add(&mut self, event: &'static str, line: &str) -> Result<bool, Error> {
+        let event = self.arm(event, line)?;
+        let hits = self.hits(&event)?;
+        self.rounds.push(Round::measure());
+        Ok(self.hits(&event)? >= hits + u64::from(ROUNDS))
+    }
+
     /// How often the kernel has counted a hit of a probe, skipped runs included.
     fn hits(&self, event: &OwnEvent) -> Result<u64, Error> {
         let counts = self.tracefs.hit_counts()?;
         Ok(counts.of(event).map_or(0, |hits| hits.hits.saturating_add(hits.nmissed)))
     }
 
-    /// Removes everything. The instance goes last: a start looks for the events if it is there.
-    fn remove(self) -> Result<(), Error> {
+    /// Removes everything, and measures the calls again with what is left each time. The instance goes last: a start
+    /// looks for the events if it is there.
+    fn remove(mut self) -> Result<Vec<Round>, Error> {
         self.tracefs.forget_kprobe_list();
         let list = self.tracefs.kprobe_list()?;
-        for event in &self.events {
+        for (event, round) in self.events.iter().zip(&mut self.rounds).rev() {
             self.instance.set_enabled(&event.name, false)?;
             self.tracefs.delete_own(&list, event)?;
+            *round = round.or(Round::measure());
         }
-        Ok(self.instance.remove()?)
+        self.instance.remove()?;
+        Ok(self.rounds)
     }
 }
 
@@ -335,9 +386,31 @@ mod tests {
         let round = Round::of(vec![100.0, 104.0, 101.0, 102.0, 103.0, 99.0, 100.0, 5000.0]);
         assert!((round.ns - 99.0).abs() < 1e-9 && (round.spread_ns - 1.0).abs() < 1e-9, "{round:?}");
         let slower = Round { ns: 700.0, spread_ns: 0.0 };
-        let cost = slower.since(round);
+        let cost = slower.since(round).unwrap();
         assert!((cost.ns - 601.0).abs() < 1e-9 && (cost.error_ns - 1.0).abs() < 1e-9, "{cost:?}");
         assert!(Round::measure().ns > 0.0);
+    }
+
+    /// The other work lasted longer than the measurement with the second probe: the second probe took twice as long as
+    /// it does, and the third one nothing.
+    #[test]
+    fn other_work_during_a_measurement_changes_no_figure() {
+        let rounds = |all: [f64; 4]| all.map(|ns| Round { ns, spread_ns: 10.0 });
+        let (adding, removing) =
+            (rounds([100.0, 1100.0, 5000.0, 4990.0]), rounds([900.0, 1110.0, 2990.0, 4990.0]));
+        assert!(adding[3].since(adding[2]).is_none(), "no probe takes nothing");
+        let measured: Vec<_> = adding.into_iter().zip(removing).map(|(one, other)| one.or(other)).collect();
+        let costs: Vec<_> = measured.windows(2).map(|pair| pair[1].since(pair[0]).unwrap().ns).collect();
+        assert_eq!(costs, [1000.0, 1890.0, 2000.0]);
+    }
+
+    #[test]
+    fn what_was_not_measured_is_in_proportion() {
+        let entry = HitCost { ns: 1000.0, error_ns: 10.0 };
+        let only_entry = table(&|event| (event == ENTRY).then_some(entry)).unwrap();
+        assert_eq!((only_entry.ftrace, only_entry.is_calibrated), (entry, true));
+        assert_eq!(only_entry.breakpoint, CostTable::scaled(2.0).breakpoint);
+        assert_eq!(table(&|event| (event != ENTRY).then_some(entry)), None);
     }
 
     #[test]
